@@ -1,0 +1,60 @@
+"""Tell the lineage log what a stage read, wrote and took."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Any, Literal
+
+from storage.lineage import Artifact, StageEvent, emit
+from storage.parquet import count_rows
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from flows.dag import Node, Pipeline
+
+
+def announce(
+    pipeline: Pipeline,
+    node: Node,
+    state: Literal["START", "COMPLETE", "FAIL"],
+    run_id: str,
+    time: datetime,
+    record: dict[str, Any],
+) -> None:
+    """Append one event; a complete stage's says what it read and wrote, by the hashes DVC knows them by."""
+    from prefect.runtime import flow_run
+
+    stage = pipeline.stage(node.name)
+    complete = state == "COMPLETE"
+    emit(
+        pipeline.root,
+        StageEvent(
+            stage=node.name,
+            state=state,
+            run_id=run_id,
+            time=time,
+            inputs=tuple(
+                _artifact(pipeline.root, dep) for dep in stage.deps if complete and not hasattr(dep, "params")
+            ),
+            outputs=tuple(_artifact(pipeline.root, out) for out in stage.outs if complete),
+            parameters={name: dep.read_params()[name] for dep in stage.deps for name in getattr(dep, "params", ())},
+            git_commit=git_commit(pipeline.root),
+            prefect_run_id=flow_run.id,
+            record=record,
+        ),
+    )
+
+
+def _artifact(root: Path, item: Any) -> Artifact:
+    shards = sorted((root / str(item)).rglob("*.parquet")) if item.isdir() else []
+    rows = sum(map(count_rows, shards)) if shards else None
+    return Artifact(str(item), str(item.get_hash().value), int(item.get_meta().size or 0), rows)
+
+
+def git_commit(root: Path) -> str | None:
+    """The commit that is checked out, with a plus sign if the tree has changes; None without git."""
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
+    asked = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or None if asked.returncode == 0 else None

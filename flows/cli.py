@@ -1,0 +1,76 @@
+"""The `supmer` command: one verb a module, imported only when it is called."""
+
+import sys
+from importlib import import_module
+from importlib.metadata import version
+
+import click
+
+from storage.errors import InputError
+
+VERBS = {
+    "run": "run the pipeline, or the stages named, and say of each why it ran or did not",
+    "status": "what is fresh, what is not, and why",
+    "why": "everything that makes one stage stale or fresh",
+    "dag": "the pipeline as text or Mermaid",
+    "params": "list, show, compare and choose parameter profiles",
+    "sql": "query every dataset of the workspace with DuckDB",
+    "lineage": "what an artifact was made from, down to the sources",
+    "trace": "from a sentence or document back to file and offset",
+    "uses": "which datasets saw a document",
+    "verify": "re-hash every output against dvc.lock",
+    "gc": "free what no commit and no current output needs",
+    "stage": "run one stage's function; what dvc repro calls",
+}
+
+
+class Verbs(click.Group):
+    """Subcommands listed from a table, so that `--help` imports none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The verbs, in the order a person meets them."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Import a verb's module and return its command."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"flows.commands.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the verbs with their one-line help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("supmer"), prog_name="supmer")
+def cli() -> None:
+    """Self-supervised meta-prompt learning as a pipeline with auditable lineage.
+
+    \b
+    Examples:
+      supmer run                       run what is not fresh
+      supmer run sample -S sample.budget_mb=5
+      supmer why sample                what makes a stage stale
+      supmer sql "SELECT reason, count(*) FROM excluded GROUP BY 1"
+    """
+
+
+def main() -> None:
+    """Run the command line: bad input is one line and exit code 2, never a traceback."""
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except InputError as error:
+        click.echo(f"supmer: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(1)

@@ -1,0 +1,1 @@
+"""The verbs of the `supmer` command, one module a verb."""

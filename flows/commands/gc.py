@@ -1,0 +1,82 @@
+"""`supmer gc`: free what no commit and no current output needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from flows.lock import workspace_lock
+from flows.workspace import enter
+from storage.atomic import remove
+
+KEPT = frozenset({".git", ".venv"})
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only say how much would be freed.")
+def command(dry_run: bool) -> None:
+    """Free what no git commit, no experiment and no current output needs.
+
+    That is: objects in DVC's cache, downloads already unpacked, partial outputs and scratch files. The finished shards
+    of current outputs stay: they share their bytes with them and let a grown corpus be processed incrementally.
+    """
+    root = enter()
+    from flows.dag import Pipeline, dvc_errors
+
+    pipeline = Pipeline(root)
+    with workspace_lock(root, "supmer gc"):
+        before = _disk_use(root)
+        leftovers = list(_leftovers(root, [out for node in pipeline.nodes() for out in node.outputs]))
+        with dvc_errors():
+            unused = _unused_bytes(pipeline)
+            if not dry_run:
+                pipeline.repo.gc(
+                    workspace=True, all_commits=pipeline.has_git, all_experiments=pipeline.has_git, force=True
+                )
+        if dry_run:
+            freed = unused + sum(_disk_use(path) for path in leftovers)
+        else:
+            for path in leftovers:
+                remove(path)
+            freed = before - _disk_use(root)
+    click.echo(f"{'would free' if dry_run else 'freed'} {freed / 1e6:,.1f} MB")
+
+
+def _leftovers(root: Path, outputs: list[str]) -> Iterator[Path]:
+    for scratch in ("downloads", "tmp"):
+        if (path := root / ".supmer" / scratch).exists():
+            yield path
+    yield from (root / ".supmer" / "shards").glob("**/*.partial-*")
+    for folder in sorted({(root / out).parent for out in outputs}):
+        yield from folder.glob("*.partial-*")
+        yield from folder.glob(".*.partial-*")
+
+
+def _unused_bytes(pipeline: object) -> int:
+    """Bytes of cache objects that neither a commit nor the workspace names and no output is linked to."""
+    repo = pipeline.repo  # type: ignore[attr-defined]
+    git = pipeline.has_git  # type: ignore[attr-defined]
+    used = {
+        str(info.value) for infos in repo.used_objs(all_commits=git, all_experiments=git).values() for info in infos
+    }
+    objects = Path(repo.cache.local.path)
+    return sum(path.stat().st_size for path in objects.glob("??/*") if path.parent.name + path.name not in used)
+
+
+def _disk_use(top: Path) -> int:
+    """Bytes on disk below a folder, a file with several links counted once."""
+    if top.is_file():
+        return top.stat().st_size
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    for folder, names, files in os.walk(top):
+        names[:] = [name for name in names if name not in KEPT]
+        for name in files:
+            status = Path(folder, name).lstat()
+            if (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                total += status.st_blocks * 512
+    return total

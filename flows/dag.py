@@ -1,0 +1,133 @@
+"""The DAG as DVC reads it from dvc.yaml: nodes in order, and the one handle to DVC's repository."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+from dvc.config import ConfigError
+from dvc.exceptions import DvcException
+from dvc.lock import LockError
+from dvc.repo import Repo
+from dvc.stage import PipelineStage
+
+from storage.errors import InputError
+
+logging.getLogger("dvc").setLevel(logging.ERROR)  # what DVC would print, supmer says in its own words
+
+
+@dataclass(frozen=True)
+class Node:
+    """One stage of dvc.yaml."""
+
+    name: str
+    description: str
+    upstream: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class Pipeline:
+    """dvc.yaml and dvc.lock, through DVC itself."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            self.repo: Any = Repo(str(root))
+        except (DvcException, ConfigError) as error:
+            raise InputError(f"{root}: DVC cannot open this workspace: {_first_line(error)}") from error
+
+    @property
+    def has_git(self) -> bool:
+        """Whether the workspace is under git."""
+        return not self.repo.config["core"].get("no_scm", False)
+
+    def nodes(self) -> list[Node]:
+        """The stages in an order in which they can run."""
+        with dvc_errors():
+            graph = self.repo.index.graph  # an edge points from a stage to what it depends on
+        pipeline = graph.subgraph([stage for stage in graph if isinstance(stage, PipelineStage)])
+        order = nx.lexicographical_topological_sort(pipeline.reverse(copy=True), key=lambda stage: str(stage.name))
+        return [
+            Node(
+                name=stage.name,
+                description=stage.desc or "",
+                upstream=tuple(sorted(upstream.name for upstream in pipeline.successors(stage))),
+                inputs=tuple(str(dep) for dep in stage.deps if not hasattr(dep, "params")),
+                outputs=tuple(str(out) for out in stage.outs),
+            )
+            for stage in order
+        ]
+
+    def stage(self, name: str) -> Any:
+        """DVC's stage object, read anew from dvc.yaml and dvc.lock."""
+        with dvc_errors():
+            return self.repo.stage.load_one(name=name)
+
+    @contextmanager
+    def locked(self) -> Iterator[Any]:
+        """Hold DVC's own lock: no dvc command changes anything meanwhile."""
+        with dvc_errors(), self.repo.lock:
+            yield self.repo
+
+    def commit(self, name: str) -> None:
+        """Write the stage's outputs to DVC's cache and its entry to dvc.lock."""
+        with dvc_errors():
+            self.repo.commit(name, force=True)
+
+
+@contextmanager
+def dvc_errors() -> Iterator[None]:
+    """Say what DVC says, in one line."""
+    try:
+        yield
+    except LockError as error:
+        raise InputError("DVC is at work in this workspace (its lock is taken): wait for it, then try again") from error
+    except DvcException as error:
+        raise InputError(f"dvc: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def select(nodes: Sequence[Node], targets: Sequence[str], start: str | None, end: str | None) -> list[Node]:
+    """The stages asked for: the targets with what they depend on, from `start` downwards, up to `end`."""
+    by_name = {node.name: node for node in nodes}
+    for name in (*targets, *(name for name in (start, end) if name)):
+        require(by_name, name)
+    chosen = set(by_name)
+    if targets:
+        chosen &= set(targets).union(*(ancestors(by_name, name) for name in targets))
+    if end:
+        chosen &= {end} | ancestors(by_name, end)
+    if start:
+        chosen &= {name for name in by_name if name == start or start in ancestors(by_name, name)}
+    return [node for node in nodes if node.name in chosen]
+
+
+def require(names: Iterable[str], name: str) -> None:
+    """Refuse a stage that is not in dvc.yaml, naming the nearest one."""
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, list(names), 1)
+    hint = f"did you mean {near[0]}?" if near else f"the stages are: {', '.join(names)}"
+    raise InputError(f"no stage {name} in dvc.yaml: {hint}")
+
+
+def ancestors(by_name: dict[str, Node], name: str) -> set[str]:
+    """Everything a stage depends on, directly or not."""
+    found: set[str] = set()
+    waiting = list(by_name[name].upstream)
+    while waiting:
+        current = waiting.pop()
+        if current not in found:
+            found.add(current)
+            waiting.extend(by_name[current].upstream)
+    return found

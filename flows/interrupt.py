@@ -1,0 +1,54 @@
+"""Ctrl-C and SIGTERM: stop at once, tell Prefect, say how to go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+import psutil
+
+from flows.lock import forget
+from flows.measure import SERVER
+
+TELL_SECONDS = 2.0
+
+
+def stop_on_signals() -> None:
+    """Handle both signals from here on; called again inside the flow, for Prefect sets a SIGTERM handler of its own."""
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    """End without waiting for shards: whatever is half done was written beside its place and is never seen."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    click.echo("\ninterrupted: finished stages and shards are kept; `supmer run` goes on from here", err=True)
+    children = psutil.Process().children(recursive=True)
+    if "prefect" in sys.modules:
+        with suppress(Exception):
+            _tell_prefect()
+    for child in children:
+        with suppress(psutil.Error):
+            # Workers write beside their place and need no goodbye; Prefect's server closes its database.
+            child.terminate() if SERVER in child.cmdline() else child.kill()
+    psutil.wait_procs(children, timeout=1)
+    forget(Path.cwd())
+    os._exit(128 + number)
+
+
+def _tell_prefect() -> None:
+    import httpx
+    from prefect.context import FlowRunContext
+
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    state = {"type": "CANCELLED", "name": "Interrupted", "message": "Stopped by the user; the next run goes on."}
+    url = f"{os.environ['PREFECT_API_URL']}/flow_runs/{context.flow_run.id}/set_state"
+    httpx.post(url, json={"state": state, "force": True}, timeout=TELL_SECONDS)

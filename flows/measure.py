@@ -1,0 +1,53 @@
+"""What a stage took: seconds, and the peak memory of this process and its workers."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import psutil
+
+SAMPLE_SECONDS = 0.2
+SERVER = "flows.server"  # a child too, but not the stage's
+
+
+@dataclass
+class Usage:
+    """Filled in while the context is open."""
+
+    seconds: float = 0.0
+    peak_memory_bytes: int = 0
+
+
+def tree_memory() -> int:
+    """Resident bytes of this process and its children, Prefect's server excepted."""
+    total = 0
+    own = psutil.Process()
+    for process in (own, *own.children(recursive=True)):
+        with suppress(psutil.Error):
+            if process is own or SERVER not in process.cmdline():
+                total += process.memory_info().rss
+    return total
+
+
+@contextmanager
+def measured() -> Iterator[Usage]:
+    """Measure what happens inside."""
+    usage = Usage()
+    stop = threading.Event()
+
+    def sample() -> None:
+        while not stop.wait(SAMPLE_SECONDS):
+            usage.peak_memory_bytes = max(usage.peak_memory_bytes, tree_memory())
+
+    usage.peak_memory_bytes = tree_memory()
+    sampler = threading.Thread(target=sample, daemon=True)
+    started = time.monotonic()
+    sampler.start()
+    try:
+        yield usage
+    finally:
+        usage.seconds = round(time.monotonic() - started, 3)
+        stop.set()
+        sampler.join()

@@ -1,0 +1,76 @@
+"""Prefect, kept to this workspace: its settings, and mending what a killed run left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from storage.errors import InputError
+
+HOME = Path(".prefect")
+
+
+def settings(root: Path) -> dict[str, str]:
+    """The environment under which Prefect runs here; set before Prefect is imported."""
+    return {
+        "PREFECT_HOME": str(root / HOME),
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",  # supmer tells the story; Prefect keeps the log
+        "PREFECT_UI_ENABLED": "false",
+    }
+
+
+def prepare(root: Path) -> None:
+    """Apply the settings; a setting the user made stays."""
+    for name, value in settings(root).items():
+        os.environ.setdefault(name, value)
+
+
+def workspace_tag(root: Path) -> str:
+    """The Prefect tag of everything that runs in this workspace."""
+    return f"workspace:{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
+
+
+def mark_crashed(root: Path) -> int:
+    """Mark this workspace's flow and task runs that still count as running as crashed; return how many flow runs.
+
+    Only called while holding the lock, before this run starts: whatever still runs by the records is dead.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import (
+        FlowRunFilter,
+        FlowRunFilterState,
+        FlowRunFilterStateType,
+        FlowRunFilterTags,
+        TaskRunFilter,
+        TaskRunFilterState,
+        TaskRunFilterStateType,
+    )
+    from prefect.client.schemas.objects import StateType
+    from prefect.states import Crashed
+
+    unfinished = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
+    mine = FlowRunFilterTags(all_=[workspace_tag(root)])
+    dead: Any = Crashed(message="The process was killed; the next run went on from its finished shards.")
+    with get_client(sync_client=True) as client:
+        flow_runs = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(
+                tags=mine, state=FlowRunFilterState(type=FlowRunFilterStateType(any_=unfinished))
+            )
+        )
+        task_runs = client.read_task_runs(
+            flow_run_filter=FlowRunFilter(tags=mine),
+            task_run_filter=TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=unfinished))),
+        )
+        for flow_run in flow_runs:
+            client.set_flow_run_state(flow_run.id, dead, force=True)
+        for task_run in task_runs:
+            client.set_task_run_state(task_run.id, dead, force=True)
+    return len(flow_runs)
+
+
+def require_address(address: str | None) -> None:
+    """Refuse a Dask address that is not one."""
+    if address is not None and "://" not in address:
+        raise InputError(f"--dask {address}: not a scheduler address: write it like tcp://10.0.0.1:8786")

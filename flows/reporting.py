@@ -1,0 +1,85 @@
+"""What a person sees while stages run: a live bar in a terminal, plain lines in a log, an artifact in Prefect."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+LINE_SECONDS = 5.0  # a log gets a progress line at most this often
+ARTIFACT_SECONDS = 2.0
+
+
+@dataclass
+class Bar:
+    """Progress of one step, shown in every place that wants it."""
+
+    label: str
+    total: int
+    unit: str
+    live: tuple[RichProgress, TaskID] | None
+    done: int = 0
+    started: float = field(default_factory=time.monotonic)
+    _line: float = field(default_factory=time.monotonic)
+    _artifact: float = 0.0
+    _artifact_id: UUID | None = None
+
+    def advance(self, amount: int) -> None:
+        """Count `amount` more units as done."""
+        self.done += amount
+        now = time.monotonic()
+        if self.live:
+            self.live[0].advance(self.live[1], amount)
+        elif now - self._line >= LINE_SECONDS:
+            self._line = now
+            click.echo(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}, {self._left(now)}")
+        if now - self._artifact >= ARTIFACT_SECONDS or self.done == self.total:
+            self._artifact = now
+            self._tell_prefect()
+
+    def _left(self, now: float) -> str:
+        rate = self.done / max(now - self.started, 1e-9)
+        return f"{rate:,.1f} a second, about {(self.total - self.done) / max(rate, 1e-9):.0f} s left"
+
+    def _tell_prefect(self) -> None:
+        from prefect.artifacts import create_progress_artifact, update_progress_artifact
+        from prefect.context import FlowRunContext
+
+        if FlowRunContext.get() is None:
+            return
+        percent = 100.0 * self.done / max(self.total, 1)
+        if self._artifact_id is None:
+            created: Any = create_progress_artifact(percent, description=self.label)
+            self._artifact_id = created
+        else:
+            update_progress_artifact(self._artifact_id, percent)
+
+
+class ConsoleReporter:
+    """Reports to standard output."""
+
+    def say(self, message: str) -> None:
+        """Print one line."""
+        click.echo(f"  {message}")
+
+    @contextmanager
+    def progress(self, label: str, total: int, unit: str) -> Iterator[Bar]:
+        """A live bar in a terminal, lines elsewhere."""
+        if not sys.stdout.isatty():
+            yield Bar(label, total, unit, None)
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+        with Progress(*columns, TimeRemainingColumn(), transient=True) as bars:
+            yield Bar(label, total, unit, (bars, bars.add_task(label, total=total)))

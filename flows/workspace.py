@@ -1,0 +1,54 @@
+"""The workspace: the folder that holds dvc.yaml, and the settings under which everything in it runs."""
+
+import configparser
+import os
+from pathlib import Path
+
+import click
+
+from storage.errors import InputError
+
+QUIET = {
+    "DO_NOT_TRACK": "1",
+    "DVC_NO_ANALYTICS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def find_root(start: Path | None = None) -> Path:
+    """The nearest folder, from `start` upwards, that holds a dvc.yaml and a params.yaml."""
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / "dvc.yaml").is_file() and (folder / "params.yaml").is_file():
+            return folder
+    raise InputError(f"{here}: not inside a supmer workspace (no dvc.yaml with params.yaml here or above): cd into one")
+
+
+def enter(start: Path | None = None) -> Path:
+    """Find the workspace, make it the working directory and silence telemetry; return its root."""
+    root = find_root(start)
+    os.chdir(root)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    _agree_on_git(root)
+    return root
+
+
+def _agree_on_git(root: Path) -> None:
+    """Tell DVC whether there is git: an unpacked archive has none, and DVC would refuse to open it."""
+    with_git = any((folder / ".git").exists() for folder in (root, *root.parents))
+    path = root / ".dvc" / "config.local"
+    config = configparser.ConfigParser()
+    config.read(path)
+    without = config.getboolean("core", "no_scm", fallback=False)
+    if with_git != without:
+        return
+    if with_git:
+        config.remove_option("core", "no_scm")
+    else:
+        config.read_dict({"core": {"no_scm": "true"}})
+        click.echo("no git here: DVC versions outputs without it (core.no_scm in .dvc/config.local)", err=True)
+    with path.open("w") as file:
+        config.write(file)

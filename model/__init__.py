@@ -1,0 +1,1 @@
+"""The paper: the prompted backbone and what is learned on it."""

@@ -1,0 +1,1 @@
+"""How bytes are kept: sources, shards, hashes, views, lineage."""

@@ -1,0 +1,56 @@
+"""Parquet shards: written whole, with their schema and where they came from in the file itself."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.atomic import replacing_file
+from storage.errors import InputError
+
+PROVENANCE_KEY = b"supmer.provenance"
+ROW_GROUP_ROWS = 65_536
+
+
+def write_shard(
+    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.Table], provenance: Mapping[str, Any]
+) -> int:
+    """Write one shard atomically and return its rows.
+
+    The bytes depend on schema, batches and provenance alone: no dates, no host names, so equal inputs give equal files.
+    """
+    rows = 0
+    described = schema.with_metadata({PROVENANCE_KEY: orjson.dumps(dict(provenance), option=orjson.OPT_SORT_KEYS)})
+    with (
+        replacing_file(path) as beside,
+        pq.ParquetWriter(beside, described, compression="zstd", store_schema=True) as writer,
+    ):
+        for batch in batches:
+            table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+            rows += table.num_rows
+            writer.write_table(table.cast(schema).replace_schema_metadata(described.metadata), ROW_GROUP_ROWS)
+    return rows
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a Parquet file, or say in one line that it is damaged."""
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowInvalid, pa.ArrowIOError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InputError(f"{path}: not a whole Parquet file ({reason}): replace or remove it") from error
+
+
+def provenance(path: Path) -> dict[str, Any]:
+    """What a shard says of where it came from."""
+    metadata = open_parquet(path).schema_arrow.metadata or {}
+    found: dict[str, Any] = orjson.loads(metadata.get(PROVENANCE_KEY, b"{}"))
+    return found
+
+
+def count_rows(path: Path) -> int:
+    """Rows of one shard, from its footer."""
+    return int(open_parquet(path).metadata.num_rows)

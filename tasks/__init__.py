@@ -1,0 +1,1 @@
+"""What each stage does, one module a stage."""

@@ -1,0 +1,204 @@
+"""The stage contract: declared inputs, outputs whole or absent, finished shards never redone."""
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from storage.atomic import link_or_copy, publish, remove, write_bytes
+from storage.hashing import json_hash
+from tasks.params import Params
+
+Record = dict[str, Any]
+"""A JSON object: what a shard or a stage says of its own work."""
+
+ShardFunction = Callable[[Record, Path], Record]
+"""Reads what its payload names, writes its files into the folder it is given, returns a JSON record."""
+
+SHARD_STORE = Path(".supmer", "shards")
+MARKER = "record.json"  # written last: a shard folder with it is whole
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One unit of a fan-out: seconds of work, never a row.
+
+    `payload` is everything the result depends on (parameters, content hashes of the inputs): equal payloads and equal
+    code mean equal results, and the second is not computed. `hint` is what the function needs but the result does not
+    depend on, such as where a file lies today. `weight` is in the step's progress unit.
+    """
+
+    name: str
+    payload: Record
+    weight: int = 1
+    hint: Record = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A shard bound to its function and its place in the shard store; plain strings, so that it travels as JSON."""
+
+    name: str
+    function: str  # "module:name"
+    payload: Record
+    hint: Record
+    folder: str
+    weight: int
+
+    def execute(self) -> Record:
+        """Do the work, or return the record of work already done; the folder appears whole or not at all."""
+        folder = Path(self.folder)
+        if (folder / MARKER).exists():
+            done: Record = orjson.loads((folder / MARKER).read_bytes())
+            return done
+        partial = folder.with_name(f"{folder.name}.partial-shard")
+        remove(partial)
+        partial.mkdir(parents=True)
+        module, _, name = self.function.partition(":")
+        function: ShardFunction = getattr(importlib.import_module(module), name)
+        record = function(self.payload | self.hint, partial)
+        write_bytes(partial / MARKER, orjson.dumps(record))
+        publish(partial, folder)
+        return record
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """A finished shard: its record, and the folder that holds its files."""
+
+    shard: Shard
+    record: Record
+    folder: Path
+
+
+Finished = Callable[[Job, Record], None]
+
+
+class Progress(Protocol):
+    """One bar, or one series of log lines."""
+
+    def advance(self, amount: int) -> None:
+        """Count `amount` more units as done."""
+
+
+class Reporter(Protocol):
+    """Where a stage tells a person what it is doing."""
+
+    def say(self, message: str) -> None:
+        """Print one line."""
+
+    def progress(self, label: str, total: int, unit: str) -> AbstractContextManager[Progress]:
+        """Show progress over `total` units while the context is open."""
+
+
+class FanOut(Protocol):
+    """Where shards run: in this thread, on threads and processes, on a Dask cluster."""
+
+    def run(self, step: str, jobs: Sequence[Job], finished: Finished) -> None:
+        """Execute the jobs, calling `finished` with each and its record, in this thread, as they end."""
+
+
+class InlineFanOut:
+    """One job after the other in this thread."""
+
+    def run(self, step: str, jobs: Sequence[Job], finished: Finished) -> None:  # noqa: ARG002 - the protocol's
+        """Execute the jobs in order."""
+        for job in jobs:
+            finished(job, job.execute())
+
+
+@dataclass
+class Stage:
+    """One run of one stage: what it may read, where it writes, how it fans out.
+
+    Attributes:
+        root: the workspace.
+        inputs: declared dependencies, relative to `root`.
+        outputs: declared outputs, relative to `root`.
+        fingerprint: hash of inputs, parameters and code; names the partial outputs.
+        code: hash of the code alone; part of every shard's key.
+        refresh: recompute shards even where they are done.
+    """
+
+    name: str
+    root: Path
+    params: Params
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    fingerprint: str
+    code: str
+    fan_out: FanOut
+    reporter: Reporter
+    refresh: bool = False
+    _adopted: list[tuple[Path, str, Path]] = field(default_factory=list)
+    _used: set[Path] = field(default_factory=set)
+
+    def input(self, path: str) -> Path:
+        """A declared input."""
+        if not any(Path(path).is_relative_to(declared) for declared in self.inputs):
+            raise LookupError(f"stage {self.name} does not declare the input {path} in dvc.yaml")
+        return self.root / path
+
+    def output(self, path: str) -> Path:
+        """Where to write a declared output: beside its place, until the stage is done."""
+        if path not in self.outputs:
+            raise LookupError(f"stage {self.name} does not declare the output {path} in dvc.yaml")
+        final = self.root / path
+        partial = final.with_name(f"{final.name}.partial-{self.fingerprint[:16]}")
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        return partial
+
+    def map(
+        self, step: str, function: ShardFunction, shards: Iterable[Shard], unit: str = "shards"
+    ) -> list[ShardResult]:
+        """Run `function` over the shards, skipping those already done; results in the order of the shards."""
+        reference = f"{function.__module__}:{function.__qualname__}"
+        store = self.root / SHARD_STORE / self.name / step
+        listed = list(shards)
+        folders = [store / json_hash([reference, self.code, shard.payload])[:32] for shard in listed]
+        jobs = {
+            folder: Job(shard.name, reference, shard.payload, shard.hint, str(folder), shard.weight)
+            for shard, folder in zip(listed, folders, strict=True)
+        }
+        if self.refresh:
+            for folder in jobs.keys() - self._used:
+                remove(folder)
+        self._used |= jobs.keys()
+        records: dict[str, Record] = {}
+        with self.reporter.progress(f"{self.name}: {step}", sum(job.weight for job in jobs.values()), unit) as bar:
+
+            def finished(job: Job, record: Record) -> None:
+                records[job.folder] = record
+                bar.advance(job.weight)
+
+            self.fan_out.run(f"{self.name}-{step}", list(jobs.values()), finished)
+        return [ShardResult(shard, records[str(folder)], folder) for shard, folder in zip(listed, folders, strict=True)]
+
+    def adopt(self, result: ShardResult, file: str, output: str, name: str) -> None:
+        """Put a shard's file into an output folder under `name`, sharing its bytes on disk."""
+        link_or_copy(result.folder / file, self.output(output) / name)
+        self._adopted.append((result.folder / file, output, Path(name)))
+
+    def start(self) -> None:
+        """Clear what an earlier attempt left beside the outputs; its finished shards stay."""
+        for path in self.outputs:
+            final = self.root / path
+            for left in final.parent.glob(f"{final.name}.partial-*"):
+                remove(left)
+
+    def publish(self) -> None:
+        """Move every output to its place; an output that the stage did not write is a bug."""
+        for path in self.outputs:
+            publish(self.output(path), self.root / path)
+
+    def settle(self) -> None:
+        """After DVC has linked the outputs to its cache: share their bytes with the shard store, drop other shards."""
+        for stored, output, name in self._adopted:
+            link_or_copy(self.root / output / name, stored)
+        for folder in (self.root / SHARD_STORE / self.name).glob("*/*"):
+            if folder not in self._used:
+                remove(folder)

@@ -1,0 +1,50 @@
+"""Worker processes for shards: threads wait, processes compute, none outlives its parent."""
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+
+from storage.errors import TransientError
+from tasks.contract import Job, Record
+
+_pool: ProcessPoolExecutor | None = None
+
+
+def _leave_with_parent() -> None:
+    """End this worker when its parent is gone: after a kill -9 nobody else would."""
+    parent = parent_process()
+    assert parent is not None  # only ever called in a worker
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def worker_processes(count: int) -> Iterator[None]:
+    """Let `execute` use `count` processes while the context is open."""
+    global _pool  # noqa: PLW0603 - Prefect calls tasks by reference; there is no other way to hand them the pool
+    _pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_leave_with_parent)
+    try:
+        yield
+    finally:
+        _pool.shutdown(wait=False, cancel_futures=True)
+        _pool = None
+
+
+def execute(job: Job) -> Record:
+    """Execute a job in a worker process where there are any (not on a Dask worker, which is one itself)."""
+    if _pool is None:
+        return job.execute()
+    future: Future[Record] = _pool.submit(job.execute)
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise TransientError(f"{job.name}: its worker process was killed (out of memory?)") from error

@@ -1,0 +1,127 @@
+from contextlib import contextmanager
+
+import pytest
+
+from tasks.contract import MARKER, SHARD_STORE, InlineFanOut, Shard, Stage
+
+CALLS: list[str] = []
+
+
+class Silent:
+    def say(self, message):
+        pass
+
+    @contextmanager
+    def progress(self, label, total, unit):
+        yield self
+
+    def advance(self, amount):
+        pass
+
+
+def count(payload, folder):
+    CALLS.append(payload["text"])
+    if payload["text"] == "bad":
+        raise ValueError("bad shard")
+    (folder / "length.txt").write_text(str(len(payload["text"])))
+    return {"length": len(payload["text"]), "seen": payload.get("where")}
+
+
+@pytest.fixture
+def stage(tmp_path):
+    CALLS.clear()
+    return make_stage(tmp_path)
+
+
+def make_stage(root, **changes):
+    settings = {
+        "name": "count",
+        "root": root,
+        "params": None,
+        "inputs": ["data/texts"],
+        "outputs": ["data/lengths"],
+        "fingerprint": "f" * 64,
+        "code": "c1",
+        "fan_out": InlineFanOut(),
+        "reporter": Silent(),
+    }
+    return Stage(**settings | changes)
+
+
+def shards(*texts):
+    return [Shard(text, {"text": text}) for text in texts]
+
+
+def test_results_come_in_the_order_of_the_shards_and_equal_payloads_are_computed_once(stage):
+    results = stage.map("length", count, shards("aaa", "b", "aaa"))
+    assert [result.record["length"] for result in results] == [3, 1, 3]
+    assert CALLS == ["aaa", "b"]
+
+
+def test_a_finished_shard_is_not_redone_by_a_later_run(stage):
+    stage.map("length", count, shards("aaa", "b"))
+    again = make_stage(stage.root, fingerprint="0" * 64)
+    assert [result.record["length"] for result in again.map("length", count, shards("b", "cc", "aaa"))] == [1, 2, 3]
+    assert CALLS == ["aaa", "b", "cc"]
+
+
+def test_changed_code_redoes_shards(stage):
+    stage.map("length", count, shards("a"))
+    make_stage(stage.root, code="c2").map("length", count, shards("a"))
+    assert CALLS == ["a", "a"]
+
+
+def test_a_hint_reaches_the_function_but_not_the_key(stage):
+    first = stage.map("length", count, [Shard("a", {"text": "a"}, hint={"where": "/here"})])
+    second = stage.map("length", count, [Shard("a", {"text": "a"}, hint={"where": "/there"})])
+    assert first[0].record["seen"] == second[0].record["seen"] == "/here"
+
+
+def test_a_failed_shard_leaves_nothing_that_looks_finished(stage):
+    with pytest.raises(ValueError, match="bad shard"):
+        stage.map("length", count, shards("a", "bad"))
+    markers = list((stage.root / SHARD_STORE).rglob(MARKER))
+    assert len(markers) == 1
+
+
+def test_refresh_redoes_finished_shards_once(stage):
+    stage.map("length", count, shards("a"))
+    forced = make_stage(stage.root, refresh=True)
+    forced.map("length", count, shards("a"))
+    forced.map("length", count, shards("a"))
+    assert CALLS == ["a", "a"]
+
+
+def test_an_output_is_absent_until_the_stage_publishes(stage):
+    [result] = stage.map("length", count, shards("aaa"))
+    stage.adopt(result, "length.txt", "data/lengths", "a.txt")
+    assert not (stage.root / "data/lengths").exists()
+    stage.publish()
+    assert (stage.root / "data/lengths/a.txt").read_text() == "3"
+    assert [path.name for path in (stage.root / "data").iterdir()] == ["lengths"]
+
+
+def test_settling_keeps_the_shards_in_use_and_drops_the_others(stage):
+    stage.map("length", count, shards("old"))
+    fresh = make_stage(stage.root)
+    [result] = fresh.map("length", count, shards("new"))
+    fresh.adopt(result, "length.txt", "data/lengths", "new.txt")
+    fresh.publish()
+    fresh.settle()
+    assert [path.parent for path in (stage.root / SHARD_STORE).rglob(MARKER)] == [result.folder]
+    assert (result.folder / "length.txt").stat().st_ino == (stage.root / "data/lengths/new.txt").stat().st_ino
+
+
+def test_starting_clears_partial_outputs_of_other_inputs(stage):
+    left = stage.root / "data" / "lengths.partial-0123"
+    left.mkdir(parents=True)
+    stage.start()
+    assert not left.exists()
+
+
+def test_what_dvc_yaml_does_not_declare_is_refused(stage):
+    with pytest.raises(LookupError, match="does not declare the input data/other"):
+        stage.input("data/other")
+    with pytest.raises(LookupError, match="does not declare the output data/other"):
+        stage.output("data/other")
+    assert stage.input("data/texts/a.txt") == stage.root / "data/texts/a.txt"
