@@ -37,8 +37,7 @@ def open_session(settings: Sequence[str], *, keep: bool) -> Session:
         for line in changed:
             click.echo(f"params.yaml: {line}", err=True)
     else:
-        params, changed = overlaid(root, settings)
-        what_if = params.model_dump(mode="json") if changed else None
+        params, what_if = overlaid(root, settings)
     sync_links(root, params.acquire)
     from flows.dag import Pipeline
 

@@ -1,0 +1,200 @@
+"""`supmer params`: list, show, compare and choose parameter profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flows.options import PARAMS_FILE, overlaid, set_option
+from storage.errors import InputError
+
+if TYPE_CHECKING:
+    from tasks.params import Params
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """List, show, compare and choose parameter profiles.
+
+    params.yaml holds the active parameters; profiles/ holds complete sets to start from.
+
+    \b
+    Examples:
+      supmer params list
+      supmer params show --explain
+      supmer params use paper-t5-base
+      supmer params diff quickstart paper-t5-base
+    """
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_profiles(*, as_json: bool) -> None:
+    """List the profiles; the active one, or the one nearest to it, is marked.
+
+    \b
+    Examples:
+      supmer params list
+      supmer params list --json
+    """
+    from tasks.changes import nearest_profile, profiles, purpose
+
+    root = _root()
+    name, differences, problem = None, 0, None
+    try:
+        nearest = nearest_profile(root, _active(root))
+        name, differences = (nearest[0], len(nearest[1])) if nearest else (None, 0)
+    except InputError as error:
+        problem = str(error)
+    known = {profile: purpose(path) for profile, path in profiles(root).items()}
+    if as_json:
+        listed = [{"name": profile, "purpose": text} for profile, text in known.items()]
+        _print_json({"profiles": listed, "nearest": name, "changes": differences, "problem": problem})
+        return
+    width = max(map(len, known), default=0)
+    for profile, text in known.items():
+        click.echo(f"{'*' if profile == name else ' '} {profile:<{width}}  {text}")
+    if problem:
+        click.echo(f"params.yaml is not valid:\n{problem}")
+    elif name:
+        click.echo(f"active: {name}{_with_changes(differences)}")
+
+
+@command.command()
+@click.argument("name", required=False)
+@click.option("--explain", is_flag=True, help="Say what each key means.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@set_option
+def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str, ...]) -> None:
+    """Show the active parameters, or those of the profile NAME: one key a line, defaults included.
+
+    \b
+    Examples:
+      supmer params show
+      supmer params show paper-t5-base --explain
+      supmer params show -S sample.budget_mb=5 --json
+    """
+    from tasks.knobs import flatten, knobs
+    from tasks.section import shown
+
+    root = _root()
+    if name and settings:
+        raise click.UsageError("-S changes the active parameters: leave NAME out, or leave -S out.")
+    params = _named(root, name) if name else overlaid(root, settings)[0]
+    values = params.model_dump(mode="json")
+    if as_json:
+        _print_json(values)
+        return
+    meanings = {knob.key: f"{knob.description} ({knob.type})" for knob in knobs()}
+    for key, value in flatten(values).items():
+        click.echo(f"{key}: {shown(value)}")
+        if explain:
+            click.echo(f"    {meanings.get(key) or meanings[key.rpartition('.')[0]]}")
+
+
+@command.command()
+@click.argument("name")
+def use(name: str) -> None:
+    """Make the profile NAME the active one. Changes of your own are kept in params.yaml.bak-N.
+
+    \b
+    Examples:
+      supmer params use quickstart
+      supmer params use paper-flan-t5-xl
+    """
+    from storage.atomic import write_bytes
+    from tasks.changes import profile, profiles
+    from tasks.config import load
+
+    root = _root()
+    path = profile(root, name)
+    load(path)
+    active = root / PARAMS_FILE
+    content = active.read_bytes() if active.exists() else None
+    if content == path.read_bytes():
+        click.echo(f"{PARAMS_FILE} is {name} already")
+        return
+    if content is not None and content not in [other.read_bytes() for other in profiles(root).values()]:
+        kept = _unused_backup(root)
+        write_bytes(kept, content)
+        click.echo(f"{PARAMS_FILE} had changes of its own: kept as {kept.name}")
+    write_bytes(active, path.read_bytes())
+    click.echo(f"{PARAMS_FILE} is now {name}")
+
+
+@command.command()
+@click.argument("first", metavar="[A]", required=False)
+@click.argument("second", metavar="[B]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def diff(first: str | None, second: str | None, *, as_json: bool) -> None:
+    """Show what changes from profile A to profile B, one key a line.
+
+    Without B: from A to the active parameters. Without both: from the nearest profile to the active parameters.
+
+    \b
+    Examples:
+      supmer params diff
+      supmer params diff quickstart
+      supmer params diff paper-t5-base paper-flan-t5-xl
+    """
+    from tasks.changes import ABSENT, changes, nearest_profile
+
+    root = _root()
+    after = _named(root, second) if second else _active(root)
+    if first:
+        found = changes(_named(root, first).model_dump(), after.model_dump())
+    else:
+        nearest = nearest_profile(root, after)
+        if nearest is None:
+            raise InputError(f"{root / 'profiles'}: no profile to compare with")
+        first, found = nearest
+    if as_json:
+        sides = {item.key: [None if side is ABSENT else side for side in (item.before, item.after)] for item in found}
+        _print_json({"from": first, "to": second or PARAMS_FILE, "changes": sides})
+        return
+    click.echo(f"{first} → {second or PARAMS_FILE}: {_counted(len(found))}", err=True)
+    for change in found:
+        click.echo(str(change))
+
+
+def _root() -> Path:
+    """The workspace; unlike other verbs, these also work where params.yaml is lost."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "dvc.yaml").is_file():
+            return folder
+    raise InputError(f"{here}: not inside a supmer workspace (no dvc.yaml here or above): cd into one")
+
+
+def _active(root: Path) -> Params:
+    return overlaid(root, ())[0]
+
+
+def _named(root: Path, name: str) -> Params:
+    from tasks.changes import profile
+    from tasks.config import load
+
+    return load(profile(root, name))
+
+
+def _unused_backup(root: Path) -> Path:
+    number = 1
+    while (root / f"{PARAMS_FILE}.bak-{number}").exists():
+        number += 1
+    return root / f"{PARAMS_FILE}.bak-{number}"
+
+
+def _with_changes(count: int) -> str:
+    return f" with {_counted(count)} (supmer params diff)" if count else ""
+
+
+def _counted(count: int) -> str:
+    return f"{count or 'no'} change{'' if count == 1 else 's'}"
+
+
+def _print_json(value: object) -> None:
+    import orjson
+
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
