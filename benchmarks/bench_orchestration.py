@@ -1,0 +1,137 @@
+"""What orchestration costs: 64 shards of about a second on 2 workers, against a plain loop with 2 threads.
+
+Run: python benchmarks/bench_orchestration.py [--shards 64] [--rounds 3]
+The work is hashing, which leaves Python's lock alone, so that threads can run it side by side. Both ways do the same
+shards, in turn, several times; the medians are compared. The start of Prefect (imports, its server) is a line of its
+own: it is paid once a run, not once a shard. Last, the commands that must be quick are timed, start of Python included.
+"""
+
+import argparse
+import hashlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+WORKERS = 2
+
+
+def work(payload, folder):  # a shard function: (payload, folder) -> record
+    digest = hashlib.pbkdf2_hmac("sha256", str(payload["shard"]).encode(), b"salt", payload["iterations"])
+    (folder / "digest.bin").write_bytes(digest)
+    return {"digest": digest.hex()}
+
+
+def iterations_for(seconds):
+    start = time.perf_counter()
+    hashlib.pbkdf2_hmac("sha256", b"x", b"salt", 200_000)
+    return int(200_000 * seconds / (time.perf_counter() - start))
+
+
+class Silent:
+    def say(self, message):
+        pass
+
+    @contextmanager
+    def progress(self, label, total, unit):
+        yield self
+
+    def advance(self, amount):
+        pass
+
+
+def plain_loop(root, shards):
+    def one(shard):
+        folder = root / shard.name
+        folder.mkdir(parents=True)
+        return work(shard.payload, folder)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return list(pool.map(one, shards))
+
+
+def prefect_stage(root, shards):
+    from prefect.task_runners import ThreadPoolTaskRunner
+
+    from tasks.contract import Stage
+    from tasks.fanout import PrefectFanOut
+
+    stage = Stage(
+        name="bench",
+        root=root,
+        params=None,
+        inputs=(),
+        outputs=(),
+        fingerprint="0" * 64,
+        code=root.name,
+        fan_out=PrefectFanOut(ThreadPoolTaskRunner(max_workers=WORKERS)),
+        reporter=Silent(),
+    )
+    return [result.record for result in stage.map("work", work, shards)]
+
+
+def timed(function, *arguments):
+    start = time.perf_counter()
+    result = function(*arguments)
+    return time.perf_counter() - start, result
+
+
+def compare(scratch, count, rounds):
+    from flows import prefect_home
+    from flows.server import start_server, wait_until_ready
+
+    def start_prefect():
+        prefect_home.prepare(scratch)
+        start_server(scratch / "server.log")
+        import prefect  # noqa: F401
+
+        wait_until_ready()
+
+    first, _ = timed(start_prefect)
+    from tasks.contract import Shard
+    from tasks.pool import worker_processes
+
+    iterations = iterations_for(1.0)
+    shards = [Shard(f"s{i}", {"shard": i, "iterations": iterations}) for i in range(count)]
+    plain, orchestrated = [], []
+    with worker_processes(WORKERS):
+        for index in range(rounds):
+            seconds, expected = timed(plain_loop, scratch / f"plain-{index}", shards)
+            plain.append(seconds)
+            seconds, found = timed(prefect_stage, scratch / f"prefect-{index}", shards)
+            orchestrated.append(seconds)
+            assert found == expected, "the two ways disagree"
+    ratio = statistics.median(orchestrated) / statistics.median(plain)
+    print(f"{count} shards, {WORKERS} workers, medians of {rounds} rounds in turn")
+    print(f"  plain loop          {statistics.median(plain):8.2f} s")
+    print(f"  Prefect fan-out     {statistics.median(orchestrated):8.2f} s   {ratio:.3f} x as long (aim: at most 1.1)")
+    print(f"  starting Prefect    {first:8.2f} s   once a run, database made anew")
+
+
+def quick_commands(rounds):
+    supmer = str(Path(sys.executable).parent / "supmer")
+    if subprocess.run([supmer, "status"], capture_output=True, check=False).returncode:
+        print("  not timed: this workspace is not fresh; `supmer run` first")
+        return
+    for arguments, aim in ((["--help"], 0.5), (["status"], 2.0), (["run"], 2.0)):
+        seconds = [timed(subprocess.check_output, [supmer, *arguments])[0] for _ in range(rounds)]
+        print(f"  supmer {' '.join(arguments):<12} {statistics.median(seconds):8.2f} s   aim: under {aim} s")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shards", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        compare(Path(scratch), arguments.shards, arguments.rounds)
+    print("quick commands, in this workspace")
+    quick_commands(arguments.rounds * 3)
+
+
+if __name__ == "__main__":
+    main()

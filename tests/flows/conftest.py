@@ -1,0 +1,136 @@
+"""A real workspace with tiny models and a small corpus of its own, run once, copied for each test."""
+
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tasks.contract import MARKER
+
+REPOSITORY = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+CODE = ("flows", "model", "storage", "tasks")
+PROSE = (
+    "the of and to in a is that for it was on are as with his they at be this from have or by one had not but what all "
+    "were when we there can an your which their said if do will each about how up out them then she many some so these "
+    "would other into has more her two like him see time could no make than first been its who now people my made over "
+    "did down only way find use may water long little very after words called just where most know river city council "
+    "market history science music garden letter winter summer morning evening journey question answer"
+)
+WORDS = PROSE.split()
+
+
+@dataclass(frozen=True)
+class Workspace:
+    root: Path
+
+    @property
+    def environment(self):
+        import os
+
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+        return inherited | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200"}
+
+    def start(self, *arguments, program="supmer", **options):
+        return subprocess.Popen(
+            [BIN / program, *arguments],
+            cwd=self.root,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            **options,
+        )
+
+    def run(self, *arguments, program="supmer", expect=0):
+        """Run a command to its end and return what it printed."""
+        with self.start(*arguments, program=program) as process:
+            output, _ = process.communicate(timeout=300)
+        assert process.returncode == expect, output
+        return output
+
+    def git(self, *arguments):
+        subprocess.run(["git", *arguments], cwd=self.root, check=True, capture_output=True)
+
+    def status(self):
+        process = subprocess.run(
+            [BIN / "supmer", "status", "--json"], cwd=self.root, env=self.environment, capture_output=True, check=False
+        )
+        return {stage["stage"]: stage for stage in orjson.loads(process.stdout)}
+
+    def finished_shards(self, step="*"):
+        return sorted((self.root / ".supmer/shards/sample").glob(f"{step}/*/{MARKER}"))
+
+
+def prose(seed, words):
+    """Readable nonsense: sentences of common English words, paragraphs of five."""
+    generator = random.Random(seed)
+    sentences = []
+    while words > 0:
+        length = generator.randint(8, 16)
+        sentences.append(" ".join(generator.choices(WORDS, k=length)).capitalize() + ".")
+        words -= length
+    return "\n\n".join(" ".join(sentences[i : i + 5]) for i in range(0, len(sentences), 5))
+
+
+def write_corpus(path, seed, documents, words=120):
+    lines = [orjson.dumps({"id": i, "text": prose(f"{seed}/{i}", words)}) for i in range(documents)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def lay_out(root, models):
+    """A clone's worth of files, with local sources in place of the quickstart's wheels."""
+    for name in CODE:
+        shutil.copytree(REPOSITORY / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in (
+        ".dvc/config",
+        ".dvc/.gitignore",
+        ".dvcignore",
+        ".gitignore",
+        "dvc.yaml",
+        "params.yaml",
+        "inputs/README.md",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(REPOSITORY / name, root / name)
+    shutil.copytree(REPOSITORY / "profiles", root / "profiles")
+    write_corpus(root / "texts" / "first.jsonl", 1, 40)
+    write_corpus(root / "texts" / "second.jsonl", 2, 40)
+    (root / "labels.csv").write_text("text,label\nfine,1\npoor,0\n")
+    parameters = (root / "params.yaml").read_text()
+    start, end = parameters.index("acquire:\n"), parameters.index("\n# Documents drawn")
+    local = f"acquire:\n  backbone: path:{models}/backbone\n  embedder: path:{models}/embedder\n"
+    local += "  corpus:\n    own: path:texts\n  datasets:\n"
+    local += "".join(f"    {name}: path:labels.csv\n" for name in ("movies", "products", "editorials", "tweets", "sms"))
+    parameters = parameters[:start] + local + parameters[end:]
+    (root / "params.yaml").write_text(parameters.replace("shard_mb: 2", "shard_mb: 0.01"))
+    with (root / ".gitignore").open("a") as file:
+        file.write("/texts/\n")
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory, tiny_models):
+    """A workspace under git in which `supmer run` has ended well."""
+    workspace = Workspace(tmp_path_factory.mktemp("template"))
+    lay_out(workspace.root, tiny_models)
+    workspace.git("init", "--quiet")
+    workspace.git("config", "user.email", "tests@example.org")
+    workspace.git("config", "user.name", "Tests")
+    workspace.git("add", ".")
+    workspace.git("commit", "--quiet", "-m", "A workspace")
+    workspace.run("run")
+    return workspace
+
+
+@pytest.fixture
+def workspace(template, tmp_path):
+    """A copy of the template, caches included, at its own place."""
+    root = tmp_path / "workspace"
+    subprocess.run(["cp", "-a", template.root, root], check=True)
+    return Workspace(root)

@@ -1,0 +1,183 @@
+"""Killed, interrupted, crowded, fed garbage: real processes, real signals, real files."""
+
+import gzip
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+
+import psutil
+import pytest
+from conftest import write_corpus
+
+STOP_SECONDS = 5
+
+
+def wait_for(condition, process, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)
+
+
+def enlarge(workspace, documents=400):
+    write_corpus(workspace.root / "texts" / "large.jsonl", 9, documents)
+
+
+def partial_outputs(root):
+    return list((root / "data").rglob("*.partial-*"))
+
+
+def processes_of(root):
+    """Every process that lives in this workspace."""
+    found = []
+    for process in psutil.process_iter(["pid"]):
+        try:
+            if process.cwd() == str(root):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def start_and_wait_for_shards(workspace, count):
+    before = len(workspace.finished_shards("index"))
+    process = workspace.start("run")
+    wait_for(lambda: len(workspace.finished_shards("index")) >= before + count, process)
+    return process
+
+
+def flow_states(root):
+    with sqlite3.connect(root / ".prefect/prefect.db") as database:
+        return [row[0] for row in database.execute("SELECT state_type FROM flow_run ORDER BY created")]
+
+
+def test_after_kill_9_finished_shards_stay_the_dead_run_is_marked_and_nothing_is_left_running(workspace):
+    enlarge(workspace)
+    visible = sorted((workspace.root / "data").rglob("*"))
+    process = start_and_wait_for_shards(workspace, 5)
+    process.kill()
+    process.communicate()
+    finished = {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
+    published = [path for path in sorted((workspace.root / "data").rglob("*")) if ".partial-" not in str(path)]
+    assert published == visible  # nothing half-written is to be seen under its name
+    deadline = time.monotonic() + 10
+    while processes_of(workspace.root) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert processes_of(workspace.root) == []  # neither workers nor Prefect's server outlive the run
+
+    output = workspace.run("run")
+    assert "died: marked crashed in Prefect, going on" in output
+    assert "sample   ran" in output
+    again = {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
+    assert finished.items() <= again.items()
+    assert partial_outputs(workspace.root) == []
+    states = flow_states(workspace.root)
+    assert "CRASHED" in states
+    assert "RUNNING" not in states
+
+
+def test_a_killed_run_and_an_unbroken_one_come_to_the_same_bytes(workspace, template, tmp_path):
+    enlarge(workspace)
+    process = start_and_wait_for_shards(workspace, 3)
+    process.kill()
+    process.communicate()
+    workspace.run("run")
+    broken = (workspace.root / "dvc.lock").read_text()
+    for folder in (".supmer", "data", ".dvc/cache"):
+        subprocess.run(["rm", "-rf", folder], cwd=workspace.root, check=True)
+    (workspace.root / "dvc.lock").unlink()
+    workspace.run("run", "--workers", "1")
+    assert (workspace.root / "dvc.lock").read_text() == broken
+
+
+def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(workspace):
+    enlarge(workspace)
+    process = start_and_wait_for_shards(workspace, 3)
+    asked = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert time.monotonic() - asked < STOP_SECONDS
+    assert process.returncode == 128 + signal.SIGINT
+    assert "`supmer run` goes on from here" in output
+    assert "Traceback" not in output
+    assert processes_of(workspace.root) == []
+    assert "CANCELLED" in flow_states(workspace.root)
+    assert "sample   ran" in workspace.run("run")
+
+
+def test_a_second_run_is_refused_in_one_line_that_names_the_first(workspace):
+    enlarge(workspace)
+    process = start_and_wait_for_shards(workspace, 1)
+    output = workspace.run("run", "--force", "sample", expect=2)
+    assert output.startswith(f"supmer: process {process.pid} (`supmer run`, since ")
+    assert output.count("\n") == 1
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+
+
+def truncated_gzip(path):
+    whole = gzip.compress(b'{"text": "one"}\n' * 5000)
+    path.with_suffix(".jsonl.gz").write_bytes(whole[: len(whole) // 2])
+
+
+GARBAGE = {
+    "a line that is not an object": (lambda path: path.write_text('{"text": "one"}\n[1, 2]\n'), "bad.jsonl", "2"),
+    "a line that is not JSON": (lambda path: path.write_text('{"text": "one"}\n{"text": \n'), "bad.jsonl", "2"),
+    "invalid UTF-8": (lambda path: path.write_bytes(b'{"text": "one"}\n{"text": "\xff\xfe"}\n'), "bad.jsonl", "2"),
+    "a missing field": (lambda path: path.write_text('{"body": "one"}\n'), "bad.jsonl", "body"),
+    "a truncated gzip": (truncated_gzip, "bad.jsonl.gz", ""),
+    "a truncated Parquet": (lambda path: path.with_suffix(".parquet").write_bytes(b"PAR1 half"), "bad.parquet", ""),
+    "a file of another kind": (lambda path: path.with_suffix(".docx").write_bytes(b"x"), "bad.docx", ""),
+}
+
+
+@pytest.mark.parametrize("case", GARBAGE)
+def test_garbage_in_the_corpus_is_one_line_with_file_and_row_and_loses_nothing(workspace, case):
+    make, name, where = GARBAGE[case]
+    make(workspace.root / "texts" / "bad.jsonl")
+    sentences = {path: path.read_bytes() for path in (workspace.root / "data/corpus").rglob("*.parquet")}
+    output = workspace.run("run", expect=2)
+    [failed] = [line for line in output.splitlines() if "failed" in line]
+    assert name in failed
+    assert where in failed
+    assert "Traceback" not in output
+    assert {path: path.read_bytes() for path in (workspace.root / "data/corpus").rglob("*.parquet")} == sentences
+    (workspace.root / "texts" / name).unlink()
+    assert "sample   restored" in workspace.run("run") or "sample   cached" in workspace.run("run")
+
+
+def test_a_corpus_that_is_gone_is_one_line_before_anything_starts(workspace):
+    (workspace.root / "texts").rename(workspace.root / "elsewhere")
+    output = workspace.run("run", expect=2)
+    assert "acquire.corpus.own" in output
+    assert output.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs root to mount it")
+def test_a_full_disk_is_one_line_and_loses_nothing(template, tmp_path):
+    from conftest import Workspace
+
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", place], check=False)
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        subprocess.run(["cp", "-a", template.root, place / "workspace"], check=True)
+        workspace = Workspace(place / "workspace")
+        write_corpus(workspace.root / "texts" / "large.jsonl", 9, 2000, words=400)
+        sentences = {path: path.read_bytes() for path in (workspace.root / "data/corpus").rglob("*.parquet")}
+        with (place / "ballast").open("wb") as ballast:
+            free = os.statvfs(place)
+            ballast.write(b"x" * max(free.f_bavail * free.f_frsize - 1_500_000, 0))
+        output = workspace.run("run", expect=2)
+        assert "No space left on device" in output
+        assert "Traceback" not in output
+        assert {path: path.read_bytes() for path in (workspace.root / "data/corpus").rglob("*.parquet")} == sentences
+        (place / "ballast").unlink()
+        assert "sample   ran" in workspace.run("run")
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)

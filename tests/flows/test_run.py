@@ -1,0 +1,156 @@
+"""`supmer run` and its relatives, in real workspaces, beside the real `dvc`."""
+
+import shutil
+
+from conftest import write_corpus
+
+
+def up_to_date(workspace):
+    return "up to date" in workspace.run("status", program="dvc")
+
+
+def test_a_second_run_finds_everything_cached_and_dvc_agrees(workspace):
+    output = workspace.run("run")
+    assert output.count("cached") == 2
+    assert "as dvc.lock has them" in output
+    assert up_to_date(workspace)
+    assert {stage["action"] for stage in workspace.status().values()} == {"fresh"}
+
+
+def test_a_changed_parameter_runs_its_stage_alone_and_is_named_as_the_reason(workspace):
+    output = workspace.run("run", "-S", "sample.min_words=60")
+    assert "params.yaml: sample.min_words: 50 → 60" in output
+    assert "acquire  cached" in output
+    assert "sample   ran       parameter sample.min_words changed: 50 → 60" in output
+    assert up_to_date(workspace)
+
+    # Back to the old value: the old result is in DVC's cache, and is not computed again.
+    output = workspace.run("run", "-S", "sample.min_words=50")
+    assert "sample   restored  parameter sample.min_words changed: 60 → 50" in output
+    assert up_to_date(workspace)
+
+
+def test_a_deleted_output_is_restored_not_recomputed(workspace):
+    shutil.rmtree(workspace.root / "data/corpus/sentences")
+    assert workspace.status()["sample"]["action"] == "restore"
+    output = workspace.run("run")
+    assert "sample   restored  output data/corpus/sentences is missing" in output
+    assert list((workspace.root / "data/corpus/sentences").glob("*.parquet"))
+    assert up_to_date(workspace)
+
+
+def test_dvc_repro_runs_the_same_function_and_leaves_what_supmer_calls_fresh(workspace):
+    lock = (workspace.root / "dvc.lock").read_text()
+    parameters = (workspace.root / "params.yaml").read_text()
+    (workspace.root / "params.yaml").write_text(parameters.replace("max_words: 20000", "max_words: 30000"))
+    assert "parameter sample.max_words changed: 20000 → 30000" in workspace.run("why", "sample")
+    output = workspace.run("repro", program="dvc")
+    assert "Running stage 'sample'" in output
+    assert {stage["action"] for stage in workspace.status().values()} == {"fresh"}
+    # Nothing was long enough to be dropped by either limit: the same function, the same bytes.
+    outputs = [line for line in lock.splitlines() if "md5:" in line]
+    assert [line for line in (workspace.root / "dvc.lock").read_text().splitlines() if "md5:" in line] == outputs
+
+
+def test_dvc_knows_metrics_plots_and_the_dag(workspace):
+    assert "sentences" in workspace.run("metrics", "show", program="dvc")
+    assert "sample" in workspace.run("dag", program="dvc")
+    assert "index.html" in workspace.run("plots", "show", program="dvc")
+
+
+def test_an_experiment_of_dvc_is_fresh_for_supmer(workspace):
+    workspace.git("add", ".")
+    workspace.git("commit", "--quiet", "-m", "A run")
+    workspace.run("exp", "run", "-S", "sample.min_words=55", program="dvc")
+    assert "min_words: 55" in (workspace.root / "params.yaml").read_text()
+    assert {stage["action"] for stage in workspace.status().values()} == {"fresh"}
+
+
+def test_an_added_file_is_noticed_and_only_its_shards_are_computed(workspace):
+    before = {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
+    write_corpus(workspace.root / "texts" / "third.jsonl", 3, 10)
+    assert workspace.status()["acquire"]["action"] == "run"
+    assert "input inputs changed" in workspace.run("why", "acquire")
+    output = workspace.run("run")
+    assert "acquire  ran       input inputs changed" in output
+    assert "sample   ran       input data/sources/corpus changed: 1 of 1 files (source.json)" in output
+    after = {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
+    assert before.items() <= after.items()
+    assert len(after) > len(before)
+
+
+def test_a_forced_stage_recomputes_its_shards_and_comes_to_the_same_bytes(workspace):
+    before = {path: path.stat().st_mtime_ns for path in workspace.finished_shards()}
+    lock = (workspace.root / "dvc.lock").read_bytes()
+    assert "sample   ran       it was forced" in workspace.run("run", "--force", "sample")
+    after = {path: path.stat().st_mtime_ns for path in workspace.finished_shards()}
+    assert after.keys() == before.keys()
+    assert not before.items() & after.items()
+    assert (workspace.root / "dvc.lock").read_bytes() == lock
+
+
+def test_a_dry_run_changes_nothing(workspace):
+    files = {path: path.stat().st_mtime_ns for path in workspace.root.glob("*.*")}
+    output = workspace.run("run", "--dry-run", "-S", "sample.min_words=60")
+    assert "sample   run      parameter sample.min_words changed: 50 → 60" in output
+    assert {path: path.stat().st_mtime_ns for path in workspace.root.glob("*.*")} == files
+    output = workspace.run("run", "--dry-run", "--force", "acquire")
+    assert "sample   run      acquire would run before it, and may change its input" in output
+
+
+def test_only_what_was_asked_for_runs(workspace):
+    output = workspace.run("run", "--until", "acquire")
+    assert "acquire  cached" in output
+    assert "sample" not in output
+    output = workspace.run("run", "--from", "sample")
+    assert "sample  cached" in output
+    assert "acquire" not in output
+
+
+def test_a_stage_that_is_not_there_is_refused_with_the_nearest(workspace):
+    assert workspace.run("run", "smaple", expect=2) == "supmer: no stage smaple in dvc.yaml: did you mean sample?\n"
+    assert "no stage x in dvc.yaml: the stages are: acquire, sample" in workspace.run("why", "x", expect=2)
+
+
+def test_versions_share_their_bytes_and_gc_frees_those_nobody_needs(workspace):
+    root = workspace.root
+    for path in (root / "data/corpus/sentences").glob("*.parquet"):
+        assert path.stat().st_nlink > 1 or path.stat().st_blocks == 0  # linked to DVC's cache, or a reflink
+    workspace.git("add", ".")
+    workspace.git("commit", "--quiet", "-m", "Kept")
+    workspace.run("run", "-S", "sample.max_sentence_words=12")
+    workspace.run("run", "-S", "sample.max_sentence_words=13")
+    objects = set((root / ".dvc/cache/files/md5").glob("*/*"))
+    said = workspace.run("gc", "--dry-run")
+    assert "would free" in said
+    assert set((root / ".dvc/cache/files/md5").glob("*/*")) == objects
+    freed = workspace.run("gc")
+    assert freed.startswith("freed ")
+    assert freed != "freed 0.0 MB\n"
+    assert set((root / ".dvc/cache/files/md5").glob("*/*")) < objects
+    # What the commit needs and what the workspace needs is still there.
+    assert {stage["action"] for stage in workspace.status().values()} == {"fresh"}
+    workspace.git("checkout", "--quiet", "params.yaml", "dvc.lock")
+    assert "restored" in workspace.run("run")
+
+
+def test_an_unpacked_archive_without_git_works_and_says_so(workspace):
+    shutil.rmtree(workspace.root / ".git")
+    assert "no git here: DVC versions outputs without it" in workspace.run("status")
+    output = workspace.run("run", "-S", "sample.min_words=60")
+    assert "sample   ran" in output
+    assert "no git here" not in output
+    assert up_to_date(workspace)
+
+
+def test_the_dag_is_drawn_as_text_and_as_mermaid(workspace):
+    assert "sample  ← acquire" in workspace.run("dag")
+    assert "acquire --> sample" in workspace.run("dag", "--format", "mermaid")
+
+
+def test_outside_a_workspace_one_line_says_so(workspace, tmp_path):
+    from dataclasses import replace
+
+    output = replace(workspace, root=tmp_path).run("status", expect=2)
+    assert "not inside a supmer workspace" in output
+    assert output.count("\n") == 1

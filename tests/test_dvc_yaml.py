@@ -1,0 +1,56 @@
+"""dvc.yaml tells the truth about code: every module of ours that a stage imports is a dependency of it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+REPOSITORY = Path(__file__).parents[1]
+STAGES = YAML(typ="safe").load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+PACKAGES = {"model", "storage", "tasks"}
+# What holds no decision about a stage's result: the parameters' schema (their values are dependencies themselves) and
+# the plumbing by which any stage reads and writes.
+PLUMBING = {"storage/atomic.py", "storage/errors.py"}
+
+
+def modules_of(path):
+    """The files of our own modules that a file imports, wherever in it."""
+    tree = ast.parse((REPOSITORY / path).read_text())
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    paths = {f"{name.replace('.', '/')}.py" for name in names if name.partition(".")[0] in PACKAGES}
+    return {path for path in paths if (REPOSITORY / path).is_file()}
+
+
+def closure(path):
+    found, waiting = set(), [path]
+    while waiting:
+        current = waiting.pop()
+        if current not in found:
+            found.add(current)
+            if current != "tasks/contract.py":
+                waiting += sorted(modules_of(current))
+    return found
+
+
+def is_schema(path):
+    return path in {"tasks/params.py", "tasks/section.py", "tasks/learning_params.py"}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_depends_on_every_module_it_uses(stage):
+    used = {path for path in closure(f"tasks/{stage}.py") if path not in PLUMBING and not is_schema(path)}
+    declared = {path for path in STAGES[stage]["deps"] if path.endswith(".py")}
+    assert declared == used
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_dependencies_and_outputs_are_listed_in_order(stage):
+    for key in ("deps", "outs"):
+        listed = STAGES[stage][key]
+        assert listed == sorted(listed)
