@@ -1,5 +1,6 @@
 """The `supmer` command: one verb a module, imported only when it is called."""
 
+import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -61,16 +62,16 @@ def cli() -> None:
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2, never a traceback."""
     try:
-        cli(standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        code = cli(standalone_mode=False)  # what a verb passes to Context.exit, or nothing
+        sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
-    except InputError as error:
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at exit
+        sys.exit(1)
+    except (InputError, OSError) as error:
         click.echo(f"supmer: {error}", err=True)
         sys.exit(2)
-    except BrokenPipeError:
-        sys.exit(1)

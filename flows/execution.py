@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.measure import measured
@@ -44,4 +45,10 @@ def execute(stage: Stage) -> Record:
     with measured() as usage:
         record: Record = run(stage)
         stage.publish()
-    return record | {"seconds": usage.seconds, "peak_memory_bytes": usage.peak_memory_bytes}
+    took = {"seconds": usage.seconds, "peak_memory_bytes": usage.peak_memory_bytes}
+    return record | {"output_bytes": sum(_size(stage.root / path) for path in stage.outputs)} | took
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

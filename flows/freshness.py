@@ -12,6 +12,7 @@ from dvc_data.hashfile.build import build
 from dvc_data.hashfile.tree import Tree
 
 from flows.dag import Pipeline, dvc_errors
+from storage.atomic import remove
 
 State = Literal["fresh", "stale", "restorable"]
 NAMED = 3  # how many changed files a reason names
@@ -41,16 +42,16 @@ def assess(pipeline: Pipeline, name: str, params: Mapping[str, Any] | None = Non
     return Freshness(name, "restorable" if restorable else "stale", (*inputs, *outputs))
 
 
-def restore(pipeline: Pipeline, name: str) -> bool:
-    """Bring a stage's outputs back from DVC's cache, if the same inputs, parameters and code made them before."""
+def restore(pipeline: Pipeline, name: str) -> None:
+    """Bring a restorable stage's outputs back from DVC's cache."""
     with pipeline.locked() as repo:
         stage = pipeline.stage(name)
-        try:
+        for out in stage.outs:
+            if out.exists and out.workspace_status():  # DVC would ask a person before it overwrites a changed file
+                remove(pipeline.root / str(out))
+        with dvc_errors():
             repo.stage_cache.restore(stage)
-        except RunCacheNotFoundError:
-            return False
     pipeline.commit(name)
-    return True
 
 
 def _in_cache(repo: Any, stage: Any, *, changed: bool) -> bool:

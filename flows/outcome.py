@@ -25,6 +25,7 @@ class Outcome:
     verdict: Verdict
     why: tuple[str, ...]
     record: dict[str, Any] = field(default_factory=dict)
+    traceback: str = ""  # of a bug: bad input has none
 
     def line(self, width: int) -> str:
         """The outcome for a person: the first reason beside the verdict, further ones below it."""

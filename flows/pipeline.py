@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -44,11 +45,14 @@ class Run:
     _dvc: threading.RLock = field(default_factory=threading.RLock)  # one stage at a time asks or changes DVC
 
     def stage(self, node: Node) -> Outcome:
-        """Bring one stage up to date; bad input is an outcome, a bug is an exception."""
+        """Bring one stage up to date; whatever goes wrong is an outcome too, so that other stages can go on."""
         try:
             outcome = self._bring_up_to_date(node)
         except (InputError, TransientError, OSError) as error:
             outcome = Outcome(node.name, "failed", (str(error),))
+        except Exception as error:  # noqa: BLE001 - a bug: told with its traceback at the end of the run
+            why = (f"{type(error).__name__}: {error}",)
+            outcome = Outcome(node.name, "failed", why, traceback=traceback.format_exc())
         self.outcomes[node.name] = outcome
         self.told(outcome)
         return outcome
@@ -59,7 +63,8 @@ class Run:
             freshness = assess(self.pipeline, node.name)
             if not forced and freshness.state == "fresh":
                 return Outcome(node.name, "cached", freshness.reasons)
-            if not forced and restore(self.pipeline, node.name):
+            if not forced and freshness.state == "restorable":
+                restore(self.pipeline, node.name)
                 return Outcome(node.name, "restored", (*freshness.reasons, "the same work was in DVC's cache"))
         why = ("it was forced", *freshness.reasons) if forced else freshness.reasons
         return Outcome(node.name, "ran", why, self.execute(node, why, refresh=forced))

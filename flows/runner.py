@@ -64,10 +64,11 @@ def prefect_ready(root: Path, command: str) -> Iterator[None]:
         prefect_home.prepare(root)
         if not (root / prefect_home.HOME / "prefect.db").exists():
             click.echo("preparing Prefect's database in .prefect (first run only, about half a minute)")
-        start_server(root / prefect_home.HOME / "server.log")
+        log = root / prefect_home.HOME / "server.log"
+        server = start_server(log)
         import prefect  # noqa: F401 - two seconds of imports, while the server starts
 
-        wait_until_ready()
+        wait_until_ready(server, log)
         if dead:
             prefect_home.mark_crashed(root)
             click.echo(f"the run of {dead.since} (process {dead.pid}) died: marked crashed in Prefect, going on")

@@ -23,14 +23,14 @@ READY_SECONDS = 120  # the first start migrates a database for half a minute
 GOODBYE_SECONDS = 5
 
 
-def start_server(log: Path) -> None:
+def start_server(log: Path) -> subprocess.Popen[bytes] | None:
     """Serve Prefect's API to this process until it ends, unless PREFECT_API_URL names a server already.
 
     Called before Prefect is imported: Prefect sends its last log lines when the interpreter exits, and exit handlers
     run in reverse, so the server stops after that.
     """
     if os.environ.get("PREFECT_API_URL"):
-        return
+        return None
     command = [sys.executable, "-m", "flows.server"]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as errors:
@@ -38,6 +38,7 @@ def start_server(log: Path) -> None:
     assert process.stdout is not None
     os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{int(process.stdout.readline() or 0)}/api"
     atexit.register(_stop, process)
+    return process
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -47,11 +48,14 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
-def wait_until_ready() -> None:
+def wait_until_ready(process: subprocess.Popen[bytes] | None, log: Path) -> None:
     """Return once the server answers."""
     url = f"{os.environ['PREFECT_API_URL']}/health"
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
+        if process and process.poll() is not None:
+            last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it left no message"]
+            raise InputError(f"Prefect's server did not start ({last[0]}): see {log}")
         try:
             with urllib.request.urlopen(url, timeout=5):  # noqa: S310 - our own address, or the user's setting
                 return

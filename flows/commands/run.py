@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flows.dag import Node
 
 
-@click.command(epilog="Exit codes: 0 all fresh, 1 a bug or a failed stage that is worth a retry, 2 bad input.")
+@click.command(epilog="Exit codes: 0 done, 1 a bug, 2 bad input, 130 interrupted.")
 @click.argument("stages", nargs=-1)
 @click.option("--from", "start", metavar="STAGE", help="Leave out what comes before STAGE.")
 @click.option("--until", "end", metavar="STAGE", help="Leave out what comes after STAGE.")
@@ -62,9 +62,21 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     outcomes = run_here(
         session, nodes, frozenset(forced), runner, address, workers, shlex.join(["supmer", *sys.argv[1:]])
     )
+    _end(outcomes)
+
+
+def _end(outcomes: Sequence[Outcome]) -> None:
+    """Say what to do next, and leave with the code that fits."""
+    for outcome in outcomes:
+        if outcome.traceback:
+            click.echo(outcome.traceback, err=True)
+    if any(outcome.traceback for outcome in outcomes):
+        click.echo("this is a bug in supmer: please report it with the lines above", err=True)
+        sys.exit(1)
     if any(outcome.verdict == "failed" for outcome in outcomes):
-        click.echo("supmer run goes on from the finished shards once this is mended", err=True)
+        click.echo("nothing finished is lost: once this is mended, `supmer run` goes on from here", err=True)
         sys.exit(2)
+    click.echo("done: `supmer sql` lists the tables, `supmer lineage` says what they were made from")
 
 
 def _chosen(

@@ -39,6 +39,17 @@ def test_a_deleted_output_is_restored_not_recomputed(workspace):
     assert up_to_date(workspace)
 
 
+def test_a_damaged_output_is_restored(workspace):
+    path = next((workspace.root / "data/corpus/sentences").glob("*.parquet"))
+    whole = path.read_bytes()
+    path.unlink()  # a new file: the old one is linked to DVC's cache
+    path.write_bytes(whole[: len(whole) // 2])
+    assert workspace.run("status", expect=1).count("output data/corpus/sentences changed: 1 of") == 1
+    assert "sample   restored" in workspace.run("run")
+    assert path.read_bytes() == whole
+    workspace.run("status", expect=0)
+
+
 def test_dvc_repro_runs_the_same_function_and_leaves_what_supmer_calls_fresh(workspace):
     lock = (workspace.root / "dvc.lock").read_text()
     parameters = (workspace.root / "params.yaml").read_text()

@@ -1,0 +1,135 @@
+"""`supmer lineage`: what an artifact was made from, down to the sources."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.tables import printable, size, table
+from flows.workspace import enter
+
+if TYPE_CHECKING:
+    from storage.ancestry import ArtifactNode, StageNode
+    from storage.lockfile import Pipeline
+    from storage.sources import AcquiredSource
+
+SHOWN_FILES = 5
+EXAMPLES = """\b
+Examples:
+  supmer lineage
+  supmer lineage data/corpus/sentences
+  supmer lineage sample --json
+"""
+
+
+@click.command(name="lineage", epilog=EXAMPLES)
+@click.argument("artifact", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def command(artifact: str | None, *, as_json: bool) -> None:
+    """Print what ARTIFACT was made from: stages, parameters, code and inputs, down to sources with hash and licence.
+
+    ARTIFACT is an output of dvc.yaml, a file inside one, or a stage. Without it, list the artifacts.
+    """
+    here = Path.cwd()
+    root = enter()
+    from storage.ancestry import Ancestry, file_md5_in, resolve
+    from storage.lockfile import read_pipeline
+
+    pipeline = read_pipeline(root)
+    if artifact is None:
+        _list(pipeline, as_json=as_json)
+        return
+    paths = resolve(pipeline, artifact, here)
+    ancestry = Ancestry(pipeline)
+    trees = [ancestry.tree(path) for path in paths]
+    if as_json:
+        click.echo(json.dumps([asdict(tree) for tree in trees], indent=2, default=str))
+        return
+    inside = Path(os.path.relpath(here / artifact, root))
+    if len(paths) == 1 and inside != Path(paths[0]) and inside.is_relative_to(paths[0]):
+        md5 = file_md5_in(pipeline, paths[0], str(inside))
+        click.echo(f"{inside} is a file of {paths[0]}, " + (f"md5 {md5}" if md5 else "which dvc.lock does not know"))
+    printed: set[str] = set()
+    for tree in trees:
+        _print_artifact(tree, "", "", printed)
+
+
+def _list(pipeline: Pipeline, *, as_json: bool) -> None:
+    rows = []
+    for path, stage in pipeline.artifacts().items():
+        locked = pipeline.locked_output(path)
+        rows.append((path, stage, size(locked.bytes) if locked else None, locked.md5 if locked else "not made yet"))
+    if as_json:
+        listed = [dict(zip(("path", "stage", "size", "md5"), row, strict=True)) for row in rows]
+        click.echo(json.dumps(listed, indent=2))
+        return
+    for line in table(("artifact", "stage", "size", "md5"), rows, (False, False, True, False)):
+        click.echo(line)
+
+
+def _print_artifact(node: ArtifactNode, first: str, rest: str, printed: set[str]) -> None:
+    """One artifact and, below it, the stage that made it; `first` and `rest` are the tree's lines on the left."""
+    rows = f", {node.rows:,} rows" if node.rows is not None else ""
+    click.echo(f"{first}{click.style(node.path, bold=True)}  {size(node.bytes)}{rows}, md5 {node.md5}")
+    if node.note:
+        click.echo(f"{rest}  {click.style(node.note, fg='yellow')}")
+    for source in node.sources:
+        _print_source(source, rest)
+    if node.stage is not None:
+        _print_stage(node.stage, rest, printed)
+
+
+def _print_source(source: AcquiredSource, left: str) -> None:
+    click.echo(
+        f"{left}  source {printable(source.name)}: {printable(source.spec)}, licence {printable(source.licence)}"
+    )
+    for file in source.files[:SHOWN_FILES]:
+        click.echo(f"{left}    {printable(file.name)}  {size(file.bytes)}, sha256 {file.sha256}")
+    if len(source.files) > SHOWN_FILES:
+        click.echo(f"{left}    … and {len(source.files) - SHOWN_FILES} more files (--json lists them)")
+
+
+def _print_stage(stage: StageNode, left: str, printed: set[str]) -> None:
+    name = click.style(stage.name, fg="cyan")
+    if stage.name in printed:
+        click.echo(f"{left}└─ {name} (above)")
+        return
+    printed.add(stage.name)
+    click.echo(f"{left}└─ {name}: {_run_facts(stage)}")
+    below = f"{left}   "
+    if stage.parameters:
+        shown = ", ".join(f"{key}={_value(value)}" for key, value in stage.parameters.items())
+        width = max(shutil.get_terminal_size((120, 24)).columns - len(below) - 4, 40)
+        lines = textwrap.wrap(f"parameters: {printable(shown)}", width, break_long_words=False, break_on_hyphens=False)
+        for number, line in enumerate(lines):
+            click.echo(f"{below}{'│' if stage.inputs else ' '} {'  ' if number else ''}{line}")
+    if stage.code:
+        click.echo(f"{below}{'│' if stage.inputs else ' '} code: {', '.join(stage.code)}")
+    for number, item in enumerate(stage.inputs):
+        last = number == len(stage.inputs) - 1
+        _print_artifact(item, f"{below}{'└─ ' if last else '├─ '}", f"{below}{'   ' if last else '│  '}", printed)
+
+
+def _run_facts(stage: StageNode) -> str:
+    if stage.time is None:
+        return "no lineage event for this version (it was made without supmer, or the log is gone)"
+    facts = [f"ran {stage.time[:19].replace('T', ' ')} UTC"]
+    if stage.seconds is not None:
+        facts.append(f"{stage.seconds:.1f} s")
+    if stage.git_commit:
+        dirty = " with uncommitted changes" if stage.git_commit.endswith("+") else ""
+        facts.append(f"git {stage.git_commit[:12].rstrip('+')}{dirty}")
+    if stage.prefect_run_id:
+        facts.append(f"Prefect run {stage.prefect_run_id}")
+    return ", ".join(facts)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

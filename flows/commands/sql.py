@@ -1,0 +1,130 @@
+"""`supmer sql`: query every dataset of the workspace with DuckDB."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.tables import table
+from flows.workspace import enter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.views import Result, ViewSummary
+
+
+EXAMPLES = """\b
+Examples:
+  supmer sql
+  supmer sql "SELECT reason, count(*) FROM excluded GROUP BY 1 ORDER BY 2 DESC"
+  supmer sql "FROM sentences" --format csv > sentences.csv
+"""
+
+
+@click.command(name="sql", epilog=EXAMPLES)
+@click.argument("query", required=False)
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Rows of a table; 0 for all.")
+@click.option("--memory-mb", type=click.IntRange(min=64), help="DuckDB's memory; more spills to .supmer/tmp.")
+def command(query: str | None, form: str, limit: int, memory_mb: int | None) -> None:
+    """Query every dataset of the workspace with DuckDB, read-only; - reads the query from standard input.
+
+    Without a query, list the views with their columns, rows and shards.
+    """
+    root = enter()
+    from storage.views import DEFAULT_MEMORY_MB, connect, run_query, summaries
+
+    text = sys.stdin.read() if query == "-" else query
+    with connect(root, memory_mb or DEFAULT_MEMORY_MB) as connection:
+        if text is None:
+            _list_views(summaries(root, connection), form)
+        else:
+            write: dict[str, Callable[[Result], None]] = {
+                "table": lambda result: _write_table(result, limit),
+                "csv": _write_csv,
+                "json": _write_json,
+            }
+            write[form](run_query(root, connection, text))
+
+
+def _list_views(views: list[ViewSummary], form: str) -> None:
+    if form == "json":
+        click.echo(json.dumps([vars(view) for view in views], indent=2))
+        return
+    rows = [
+        (
+            view.name,
+            view.rows if view.shards else None,
+            view.shards,
+            view.stage,
+            ", ".join(f"{name} {kind.lower()}" for name, kind in view.columns.items())
+            or ("damaged: `supmer verify`" if view.shards else f"not made yet: `supmer run {view.stage}`"),
+        )
+        for view in views
+    ]
+    if form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows([("view", "rows", "shards", "stage", "columns"), *rows])
+        return
+    for line in table(("view", "rows", "shards", "stage", "columns"), rows, (False, True, True, False, False)):
+        click.echo(line)
+
+
+def _write_table(result: Result, limit: int) -> None:
+    rows = (row for batch in result.batches for row in batch)
+    shown = list(islice(rows, limit or None))
+    if result.columns == ("explain_key", "explain_value"):
+        for _, plan in shown:
+            click.echo(plan)
+        return
+    for line in table(result.columns, shown, result.numeric):
+        click.echo(line)
+    more = next(rows, None) is not None
+    count = f"{len(shown):,} row{'' if len(shown) == 1 else 's'}"
+    click.echo(f"({count} shown, there are more: --limit 0 or --format csv)" if more else f"({count})")
+
+
+def _write_csv(result: Result) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(result.columns)
+    for batch in result.batches:
+        writer.writerows(batch)
+
+
+def _write_json(result: Result) -> None:
+    """A JSON array, one object a line, written as the rows come."""
+    names = _distinct(result.columns)
+    separator = "[\n"
+    for batch in result.batches:
+        for row in batch:
+            sys.stdout.write(separator + _json_row(dict(zip(names, row, strict=True))))
+            separator = ",\n"
+    sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def _distinct(columns: tuple[str, ...]) -> list[str]:
+    """Column names as keys: a repeated one gets a number, so that no value is lost."""
+    names: list[str] = []
+    for name in columns:
+        repeated = sum(earlier == name for earlier in columns[: len(names)])
+        names.append(f"{name}_{repeated}" if repeated else name)
+    return names
+
+
+def _json_row(row: dict[str, Any]) -> str:
+    import orjson
+
+    try:
+        return orjson.dumps(row, default=_json_value, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # an integer of more than 64 bits, as sum() makes them
+        return json.dumps(row, default=_json_value, ensure_ascii=False)
+
+
+def _json_value(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,137 @@
+"""`supmer trace`: from an example, sentence or document back to file and offset."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.tables import printable, size
+from flows.workspace import enter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+
+EXAMPLES = """\b
+Examples:
+  supmer trace 3f9a1c
+  supmer trace 3f9a1c:4 --json
+"""
+
+
+@click.command(name="trace", epilog=EXAMPLES)
+@click.argument("example")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def command(example: str, *, as_json: bool) -> None:
+    """Follow EXAMPLE back to its document, source, file and offset.
+
+    EXAMPLE is a document id (at least 6 digits of it), a sentence (DOCUMENT:INDEX), or the id of a training example.
+    """
+    root = enter()
+    from storage.tracing import find_example
+    from storage.views import connect, datasets, one_line_errors, refuse_damaged
+
+    with connect(root) as connection, one_line_errors(root):
+        refuse_damaged(root, connection)
+        views = [dataset.name for dataset in datasets(root) if dataset.shards]
+        examples = find_example(connection, views, example)
+        ids = [one for found in examples.values() for one in found] or [example]
+        traces = [_trace(root, connection, one) for one in ids]
+    if as_json:
+        click.echo(json.dumps({"examples": examples, "traces": traces}, indent=2, default=str))
+        return
+    for view, found in examples.items():
+        click.echo(f"example {example} of {view}: sentences {', '.join(found)}")
+    for trace in traces:
+        _print(trace)
+
+
+def _trace(root: Path, connection: DuckDBPyConnection, given: str) -> dict[str, Any]:
+    from storage.errors import InputError
+    from storage.tracing import document_record, exclusions, find_document, sentences_around
+
+    prefix, colon, index = given.partition(":")
+    if colon and not index.isdecimal():
+        raise InputError(f"{given}: after the colon stands the index of a sentence, a number from 0")
+    document = find_document(connection, prefix)
+    record = document_record(connection, document)
+    found: dict[str, Any] = {"document_id": document, "document": record}
+    found["excluded"] = exclusions(connection, document)
+    if colon:
+        found["sentence"] = int(index)
+        found["sentences"] = sentences_around(connection, document, int(index))
+        if int(index) not in {row["index"] for row in found["sentences"]}:
+            raise InputError(f"{given}: no such sentence is kept: {_sentence_range(record)}")
+    origins = [record] if record else found["excluded"]
+    found["origins"] = [_origin(root, row) for row in origins]
+    return found
+
+
+def _sentence_range(record: dict[str, Any] | None) -> str:
+    if record is None:
+        return "the document was excluded (`supmer trace` without the index says why)"
+    return f"the document was cut into {record['sentences']}, and a filter may have dropped some"
+
+
+def _origin(root: Path, row: dict[str, Any]) -> dict[str, Any]:
+    """The source and file of a row, with spec, licence and hash as `acquire` recorded them."""
+    from storage.lockfile import read_pipeline
+    from storage.sources import MANIFEST, read_manifest
+
+    origin = {name: row.get(name) for name in ("source", "file", "row", "offset")}
+    for folder in read_pipeline(root).outputs():
+        if not (root / folder / MANIFEST).is_file():
+            continue
+        for source in read_manifest(root / folder):
+            file = next((file for file in source.files if row["file"] in {file.name, file.path}), None)
+            if source.name == row["source"] and file is not None:
+                return origin | {
+                    "spec": source.spec,
+                    "licence": source.licence,
+                    "path": file.path,
+                    "bytes": file.bytes,
+                    "sha256": file.sha256,
+                }
+    return origin
+
+
+def _print(trace: dict[str, Any]) -> None:
+    label = f"{trace['document_id']}:{trace['sentence']}" if "sentence" in trace else trace["document_id"]
+    click.echo(click.style(f"{'sentence' if 'sentence' in trace else 'document'} {label}", bold=True))
+    for row in trace.get("sentences", []):
+        chosen = row["index"] == trace["sentence"]
+        text = f"{row['index']:>5}  {printable(row['text'])}"
+        click.echo(f"{'>' if chosen else ' '} {text if chosen else click.style(text, dim=True)}")
+        if chosen:
+            click.echo(f"         characters {row['start']:,}–{row['end']:,} of the document, {row['words']} words")
+    if record := trace["document"]:
+        facts = ", ".join(f"{record[name]:,} {name}" for name in ("words", "sentences", "bytes") if name in record)
+        click.echo(f"  document  {trace['document_id']}, split {record['split']}, {facts}")
+    for row in trace["excluded"]:
+        _print_exclusion(row, copy=record is not None)
+    for origin in trace["origins"]:
+        _print_origin(origin)
+
+
+def _print_exclusion(row: dict[str, Any], *, copy: bool) -> None:
+    what = f"a copy in {printable(row['file'])} row {row['row']} was excluded" if copy else "excluded"
+    detail = f" ({printable(row['detail'])})" if row.get("detail") else ""
+    of = f", duplicate of {row['duplicate_of']}" if row.get("duplicate_of") and not copy else ""
+    click.echo(f"  {what}: {printable(row['reason'])}{detail}{of}")
+
+
+def _print_origin(origin: dict[str, Any]) -> None:
+    if "spec" not in origin:
+        click.echo(f"  source    {printable(origin['source'])} (no record of it in data/sources)")
+    else:
+        click.echo(
+            f"  source    {printable(origin['source'])}: {printable(origin['spec'])}, licence {origin['licence']}"
+        )
+    place = f"row {origin['row']}" + (f", byte {origin['offset']:,}" if origin["offset"] is not None else "")
+    click.echo(f"  file      {printable(origin.get('path') or origin['file'])}, {place}")
+    if "sha256" in origin:
+        click.echo(f"            {size(origin['bytes'])}, sha256 {origin['sha256']}")

@@ -1,0 +1,214 @@
+"""What DVC wrote down (dvc.yaml, dvc.lock, directory objects of its cache), read without importing DVC."""
+
+import configparser
+import fnmatch
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from storage.errors import InputError
+
+DIRECTORY_SUFFIX = ".dir"
+
+
+@dataclass(frozen=True)
+class LockedPath:
+    """One dependency or output as dvc.lock records it; a directory's md5 ends in `.dir`."""
+
+    path: str
+    md5: str | None
+    bytes: int | None
+    files: int | None
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether the md5 is that of a directory object."""
+        return (self.md5 or "").endswith(DIRECTORY_SUFFIX)
+
+
+@dataclass(frozen=True)
+class DeclaredStage:
+    """A stage of dvc.yaml: what it says it is for and what it writes (metrics and plots apart from data)."""
+
+    name: str
+    description: str
+    outputs: tuple[str, ...]
+    reports: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LockedStage:
+    """A stage as it last ran, by dvc.lock."""
+
+    name: str
+    inputs: tuple[LockedPath, ...]
+    outputs: tuple[LockedPath, ...]
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """dvc.yaml and dvc.lock of one workspace."""
+
+    root: Path
+    declared: dict[str, DeclaredStage]
+    locked: dict[str, LockedStage]
+
+    def outputs(self) -> dict[str, str]:
+        """Every output folder or file that is data, with the stage that makes it, in the order of dvc.yaml."""
+        found = {path: stage.name for stage in self.declared.values() for path in stage.outputs}
+        reports = {path for stage in self.declared.values() for path in stage.reports}
+        for stage in self.current():
+            for output in stage.outputs:
+                if output.path not in reports:
+                    found.setdefault(output.path, stage.name)
+        return found
+
+    def artifacts(self) -> dict[str, str]:
+        """Every output, metrics and plots included, with the stage that makes it."""
+        reports = {path: stage.name for stage in self.declared.values() for path in stage.reports}
+        return self.outputs() | reports
+
+    def current(self) -> list[LockedStage]:
+        """Locked stages that dvc.yaml still has; `tune@sst2` belongs to the stage `tune`."""
+        return [stage for name, stage in self.locked.items() if name.partition("@")[0] in self.declared]
+
+    def locked_output(self, path: str) -> LockedPath | None:
+        """What dvc.lock says of an output."""
+        for stage in self.current():
+            for output in stage.outputs:
+                if output.path == path:
+                    return output
+        return None
+
+
+def read_pipeline(root: Path) -> Pipeline:
+    """Read dvc.yaml and, if it is there, dvc.lock."""
+    declared = _mapping(_read_yaml(root / "dvc.yaml"), "stages", root / "dvc.yaml")
+    locked = _mapping(_read_yaml(root / "dvc.lock"), "stages", root / "dvc.lock")
+    return Pipeline(
+        root,
+        {name: _declared_stage(name, stage) for name, stage in declared.items()},
+        {name: _locked_stage(name, stage) for name, stage in locked.items()},
+    )
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        content = YAML(typ="safe").load(path.read_bytes())
+    except (YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path.name}:{mark.line + 1}" if mark else path.name
+        raise InputError(f"{where}: not valid YAML: mend it, or restore it from git") from error
+    if content is not None and not isinstance(content, dict):
+        raise InputError(f"{path.name}: a mapping is expected, found {type(content).__name__}: restore it from git")
+    return content or {}
+
+
+def _mapping(content: Mapping[str, Any], key: str, path: Path) -> dict[str, dict[str, Any]]:
+    found = content.get(key) or {}
+    if not isinstance(found, dict) or not all(isinstance(value, dict) for value in found.values()):
+        raise InputError(f"{path.name}: `{key}` must map each stage to its entries: restore it from git")
+    return found
+
+
+def _declared_stage(name: str, stage: Mapping[str, Any]) -> DeclaredStage:
+    def paths(key: str) -> tuple[str, ...]:
+        entries = (next(iter(entry)) if isinstance(entry, dict) else str(entry) for entry in stage.get(key) or ())
+        return tuple(entry.rstrip("/") for entry in entries if "${" not in entry)
+
+    return DeclaredStage(name, str(stage.get("desc") or ""), paths("outs"), paths("metrics") + paths("plots"))
+
+
+def _locked_stage(name: str, stage: Mapping[str, Any]) -> LockedStage:
+    def paths(key: str) -> tuple[LockedPath, ...]:
+        return tuple(
+            # Without `hash: md5` the entry is of DVC 2, whose md5 is of the text with other line ends.
+            LockedPath(
+                entry["path"],
+                entry.get("md5") if entry.get("hash") == "md5" else None,
+                entry.get("size"),
+                entry.get("nfiles"),
+            )
+            for entry in stage.get(key) or ()
+        )
+
+    parameters = {key: value for file in (stage.get("params") or {}).values() for key, value in file.items()}
+    return LockedStage(name, paths("deps"), paths("outs"), parameters)
+
+
+def flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested parameters by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in parameters.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def cache_folder(root: Path) -> Path:
+    """DVC's object store of this workspace, `cache.dir` of its own configuration honoured."""
+    folder = root / ".dvc" / "cache"
+    for name in ("config", "config.local"):
+        config = configparser.ConfigParser(interpolation=None, strict=False)
+        config.read(root / ".dvc" / name, encoding="utf-8")
+        chosen = config.get("cache", "dir", fallback="").strip("\"'")
+        if chosen:
+            folder = (root / ".dvc" / chosen).resolve()
+    return folder / "files" / "md5"
+
+
+def object_path(cache: Path, md5: str) -> Path:
+    """Where DVC's cache keeps the object of a hash."""
+    return cache / md5[:2] / md5[2:]
+
+
+def directory_object(cache: Path, md5: str) -> dict[str, str] | None:
+    """Files of a directory by relative path, with their md5; None if the cache does not hold the object.
+
+    Raises:
+        ValueError: the object is there and damaged.
+    """
+    try:
+        content = object_path(cache, md5).read_bytes()
+    except FileNotFoundError:
+        return None
+    if file_md5(object_path(cache, md5)) + DIRECTORY_SUFFIX != md5:
+        raise ValueError(f"{md5}: content does not match its name")
+    return {entry["relpath"]: entry["md5"] for entry in json.loads(content)}
+
+
+def directory_md5(files: Mapping[str, str]) -> str:
+    """The hash DVC gives a directory: md5 of its listing as JSON, sorted by path."""
+    listing = [{"md5": files[path], "relpath": path} for path in sorted(files)]
+    return hashlib.md5(json.dumps(listing).encode(), usedforsecurity=False).hexdigest() + DIRECTORY_SUFFIX
+
+
+def file_md5(path: Path) -> str:
+    """MD5 of a file's bytes: DVC's content address, not a safeguard against malice."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def files_below(root: Path, folder: Path) -> dict[str, Path]:
+    """Files of a directory as DVC sees them, by relative path: what .dvcignore names by a plain pattern is left out."""
+    ignore = root / ".dvcignore"
+    lines = ignore.read_text("utf-8").splitlines() if ignore.exists() else []
+    patterns = [line.strip().strip("/") for line in lines if line.strip() and not line.startswith(("#", "!"))]
+    return {
+        relative.as_posix(): path
+        for path in folder.rglob("*")
+        if path.is_file() or path.is_symlink()
+        for relative in [path.relative_to(folder)]
+        if not any(fnmatch.fnmatch(part, pattern) for part in relative.parts for pattern in patterns)
+    }

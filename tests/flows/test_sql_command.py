@@ -1,0 +1,138 @@
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from flows.cli import main
+
+PIPELINE = "stages: {sample: {cmd: x, outs: [data/documents]}, embed: {cmd: x, outs: [data/vectors]}}\n"
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch):
+    (tmp_path / "dvc.yaml").write_text(PIPELINE)
+    (tmp_path / "params.yaml").write_text("seed: 1\n")
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config.local").write_text("[core]\nno_scm = true\n")
+    (tmp_path / "data/documents").mkdir(parents=True)
+    table = pa.table({"n": [1, 20, None], "text": ["short", "a\x1b[31mred\nline " + "long " * 100, None]})
+    pq.write_table(table, tmp_path / "data/documents/0.parquet")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "60")
+    return tmp_path
+
+
+@pytest.fixture
+def supmer(workspace, monkeypatch, capsys):
+    def call(*arguments, stdin=None):
+        monkeypatch.setattr(sys, "argv", ["supmer", *arguments])
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_a_table_aligns_numbers_cuts_text_and_shows_null(supmer):
+    code, out, _ = supmer("sql", "SELECT * FROM documents ORDER BY n NULLS LAST")
+    header, rule, *rows, count = out.splitlines()
+    assert code == 0
+    assert header.split() == ["n", "text"]
+    assert set(rule) == {"─", " "}
+    assert rows[0].startswith("   1  short")
+    assert rows[1].startswith("  20  a·[31mred↵line")
+    assert rows[1].endswith("…")
+    assert rows[2].split() == ["NULL", "NULL"]
+    assert max(map(len, rows)) <= 60
+    assert count == "(3 rows)"
+    assert "\x1b" not in out
+
+
+def test_a_table_stops_at_the_limit_and_says_so(supmer):
+    _, out, _ = supmer("sql", "SELECT * FROM range(5)", "--limit", "2")
+    assert out.splitlines()[-1] == "(2 rows shown, there are more: --limit 0 or --format csv)"
+    _, out, _ = supmer("sql", "SELECT * FROM range(500)", "--limit", "0")
+    assert out.splitlines()[-1] == "(500 rows)"
+
+
+def test_csv_is_complete(supmer):
+    _, out, _ = supmer("sql", "SELECT * FROM documents ORDER BY n NULLS LAST", "--format", "csv")
+    rows = list(csv.reader(io.StringIO(out)))
+    assert rows[0] == ["n", "text"]
+    assert rows[2][1].endswith("long ")
+    assert rows[3] == ["", ""]
+
+
+def test_json_holds_every_type_and_repeated_column(supmer):
+    query = (
+        "SELECT 1 AS a, 2 AS a, 123456789012345678901234567890::HUGEINT AS big, 'x'::BLOB AS bytes, "
+        "DATE '2026-01-02' AS day, 1.50::DECIMAL(4,2) AS amount, [1, NULL] AS list, {'k': 1} AS struct, NULL AS nothing"
+    )
+    _, out, _ = supmer("sql", query, "--format", "json")
+    (row,) = json.loads(out)
+    assert row == {
+        "a": 1,
+        "a_1": 2,
+        "big": 123456789012345678901234567890,
+        "bytes": "78",
+        "day": "2026-01-02",
+        "amount": "1.50",
+        "list": [1, None],
+        "struct": {"k": 1},
+        "nothing": None,
+    }
+    assert json.loads(supmer("sql", "SELECT 1 WHERE false", "--format", "json")[1]) == []
+
+
+def test_a_query_comes_from_standard_input(supmer):
+    assert supmer("sql", "-", "--format", "csv", stdin="SELECT 7 AS x\n")[1] == "x\n7\n"
+
+
+def test_without_a_query_the_views_are_listed(supmer):
+    _, out, _ = supmer("sql")
+    lines = out.splitlines()
+    assert lines[0].split() == ["view", "rows", "shards", "stage", "columns"]
+    assert lines[2].split()[:4] == ["documents", "3", "1", "sample"]
+    assert "not made yet" in lines[3]
+    listed = json.loads(supmer("sql", "--format", "json")[1])
+    assert listed[0]["columns"] == {"n": "BIGINT", "text": "VARCHAR"}
+
+
+@pytest.mark.parametrize(
+    "query", ["SELEC 1", "SELECT * FROM vectors", "SELECT * FROM read_text('/etc/passwd')", "COPY documents TO 'x.csv'"]
+)
+def test_a_bad_query_is_one_line_and_exit_code_2(supmer, query):
+    code, out, err = supmer("sql", query)
+    assert (code, out) == (2, "")
+    assert err.startswith("supmer: sql: ")
+    assert "Traceback" not in err
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(workspace):
+    query = "SELECT * FROM range(10_000_000)"
+    code = "from flows.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "sql", query, "--format", "csv"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"range\n"
+    process.stdout.close()
+    assert process.wait(timeout=20) == 1
+    assert b"Traceback" not in process.stderr.read()
+    process.stderr.close()
