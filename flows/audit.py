@@ -48,7 +48,8 @@ def announce(
 
 
 def _artifact(root: Path, item: Any) -> Artifact:
-    shards = sorted((root / str(item)).rglob("*.parquet")) if item.isdir() else []
+    # Rows of our own shards only: what lies in inputs/ is the user's, and may be anything.
+    shards = list((root / str(item)).rglob("*.parquet")) if item.isdir() and not item.IS_DEPENDENCY else []
     rows = sum(map(count_rows, shards)) if shards else None
     return Artifact(str(item), str(item.get_hash().value), int(item.get_meta().size or 0), rows)
 

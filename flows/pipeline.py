@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -30,6 +32,8 @@ from tasks.fanout import PrefectFanOut
 from tasks.params import Params
 from tasks.pool import worker_processes
 
+FULL_DISK_BYTES = 4_000_000  # with less than this Prefect's database cannot be written
+
 
 @dataclass
 class Run:
@@ -50,12 +54,19 @@ class Run:
             outcome = self._bring_up_to_date(node)
         except (InputError, TransientError, OSError) as error:
             outcome = Outcome(node.name, "failed", (str(error),))
-        except Exception as error:  # noqa: BLE001 - a bug: told with its traceback at the end of the run
-            why = (f"{type(error).__name__}: {error}",)
-            outcome = Outcome(node.name, "failed", why, traceback=traceback.format_exc())
+        except Exception as error:  # noqa: BLE001 - told as an outcome, with its traceback
+            outcome = self._unforeseen(node, error)
         self.outcomes[node.name] = outcome
         self.told(outcome)
         return outcome
+
+    def _unforeseen(self, node: Node, error: Exception) -> Outcome:
+        """A bug, told with its traceback at the end of the run; or a full disk, which fails in many ways."""
+        free = shutil.disk_usage(self.pipeline.root).free
+        if free < FULL_DISK_BYTES:
+            why = f"No space left on device: {free:,} bytes are free on the disk of {self.pipeline.root}: make room"
+            return Outcome(node.name, "failed", (why,))
+        return Outcome(node.name, "failed", (f"{type(error).__name__}: {error}",), traceback=traceback.format_exc())
 
     def _bring_up_to_date(self, node: Node) -> Outcome:
         forced = node.name in self.forced
@@ -85,32 +96,53 @@ class Run:
                     self.pipeline.commit(node.name)
             stage.settle()
         except BaseException as error:
-            announce(self.pipeline, node, "FAIL", run_id, datetime.now(UTC), {"error": str(error)})
+            with suppress(InputError, OSError):  # a full disk ends both; the first reason is the one to tell
+                announce(self.pipeline, node, "FAIL", run_id, datetime.now(UTC), {"error": str(error)})
             raise
         announce(self.pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
         return record
 
 
+# A Dask worker is sent the flow and task that a shard runs in: what cannot travel (DVC, a terminal) stays here.
+_runs: dict[str, tuple[Run, dict[str, Node]]] = {}
+
+
 def run_flow(run: Run, nodes: Sequence[Node], workers: int) -> list[Outcome]:
     """Generate the flow from the nodes and run it here and now."""
-    stages: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=len(nodes))
-
-    @flow(name="supmer", task_runner=stages, validate_parameters=False)
-    def supmer() -> State[None]:
-        stop_on_signals()
-        futures: dict[str, Any] = {}
-        for node in nodes:
-            upstream = [futures[name] for name in node.upstream if name in futures]
-            futures[node.name] = _stage_task(run, node).submit(wait_for=upstream)
-        wait(list(futures.values()))
-        failed = [name for name, future in futures.items() if future.state.is_failed()]
-        return Failed(message=f"failed: {', '.join(failed)}") if failed else Completed()
-
+    run_id = uuid.uuid4().hex
+    _runs[run_id] = (run, {node.name: node for node in nodes})
+    runner: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=len(nodes))
     with tags("supmer", workspace_tag(run.pipeline.root)), worker_processes(workers):
-        state = supmer(return_state=True)
-    if state.is_crashed() or (state.is_failed() and not run.outcomes):
-        raise InputError(f"Prefect could not run the flow: {state.message}")
+        try:
+            flow(name="supmer", task_runner=runner)(_supmer)(run_id, return_state=True)
+        except Exception as error:
+            if not run.outcomes:
+                raise InputError(f"Prefect could not run the flow ({error}): see .prefect/server.log") from error
+        finally:
+            del _runs[run_id]
     return [run.outcomes.get(node.name) or _not_reached(run, node) for node in nodes]
+
+
+def _supmer(run_id: str) -> State[None]:
+    """The flow: one task a stage, each after what it depends on."""
+    stop_on_signals()
+    futures: dict[str, Any] = {}
+    for name, node in _runs[run_id][1].items():
+        upstream = [futures[above] for above in node.upstream if above in futures]
+        stage: Any = task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)(_stage)
+        futures[name] = stage.submit(run_id, name, wait_for=upstream)
+    wait(list(futures.values()))
+    failed = [name for name, future in futures.items() if future.state.is_failed()]
+    return Failed(message=f"failed: {', '.join(failed)}") if failed else Completed()
+
+
+def _stage(run_id: str, name: str) -> State[None]:
+    run, nodes = _runs[run_id]
+    outcome = run.stage(nodes[name])
+    why = "; ".join(outcome.why)
+    if outcome.verdict == "failed":
+        return Failed(message=why)
+    return Completed(name=outcome.verdict.capitalize(), message=why)
 
 
 def run_function(run: Run, node: Node, workers: int) -> None:
@@ -123,18 +155,6 @@ def run_function(run: Run, node: Node, workers: int) -> None:
 
     with tags("supmer", workspace_tag(run.pipeline.root)), worker_processes(workers):
         alone()
-
-
-def _stage_task(run: Run, node: Node) -> Any:
-    @task(name=node.name, task_run_name=node.name, cache_policy=NO_CACHE, persist_result=False)
-    def stage() -> State[None]:
-        outcome = run.stage(node)
-        why = "; ".join(outcome.why)
-        if outcome.verdict == "failed":
-            return Failed(message=why)
-        return Completed(name=outcome.verdict.capitalize(), message=why)
-
-    return stage
 
 
 def _not_reached(run: Run, node: Node) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def prepare(root: Path) -> None:
     """Apply the settings; a setting the user made stays."""
     for name, value in settings(root).items():
         os.environ.setdefault(name, value)
+    logging.raiseExceptions = False  # a log line that Prefect's server cannot take is no news for the terminal
 
 
 def workspace_tag(root: Path) -> str:

@@ -1,10 +1,10 @@
 """Shards as Prefect tasks: results kept as JSON and keyed by content, so that a later run finds them."""
 
-import threading
+import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from prefect import flow, task
 from prefect.cache_policies import INPUTS, TASK_SOURCE
@@ -30,7 +30,13 @@ def _may_pass(_task: object, _run: object, state: Any) -> bool:
     return False
 
 
-@task(
+def run_shard(name: str, key: str, job: dict[str, Any]) -> Record:  # noqa: ARG001 - name and key are for Prefect
+    """Execute one job; `key` (stage, step and content hash) is what the kept result is found by."""
+    return pool.execute(Job(**job))
+
+
+shard = task(
+    name="shard",
     task_run_name="{name}",
     persist_result=True,
     result_serializer="json",
@@ -39,48 +45,55 @@ def _may_pass(_task: object, _run: object, state: Any) -> bool:
     retries=RETRIES,
     retry_delay_seconds=exponential_backoff(backoff_factor=1),
     retry_condition_fn=_may_pass,
-)
-def shard(name: str, key: str, job: dict[str, Any]) -> Record:  # noqa: ARG001 - name and key are for Prefect
-    """Execute one job; `key` (stage, step and content hash) is what the kept result is found by."""
-    return pool.execute(Job(**job))
+)(run_shard)
 
 
-@dataclass
+@dataclass(frozen=True)
 class PrefectFanOut:
     """Run shards on a Prefect task runner, inside a flow run of their own."""
 
     runner: TaskRunner[Any]
-    _stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, step: str, jobs: Sequence[Job], finished: Finished) -> None:
         """Submit all jobs and report them as they end; the first failure ends the step."""
-        named = cast("Any", flow(name=step, task_runner=self.runner, persist_result=False, validate_parameters=False))
-        named(self._submit)(jobs, finished)
-
-    def _submit(self, jobs: Sequence[Job], finished: Finished) -> None:
-        waiting = {self._start(job): job for job in jobs}
+        run_id = uuid.uuid4().hex
+        _steps[run_id] = (jobs, finished)
         try:
-            for future in as_completed(list(waiting)):
-                job = waiting[future]
-                finished(job, self._whole(job, future.result()))
-        except BaseException:
-            for future in waiting:
-                if (cancel := getattr(future.wrapped_future, "cancel", None)) is not None:
-                    cancel()
-            raise
+            step_flow: Any = flow(name=step, task_runner=self.runner, persist_result=False)(_fan_out)
+            step_flow(run_id)
+        finally:
+            del _steps[run_id]
 
-    @staticmethod
-    def _start(job: Job, *, refresh: bool = False) -> Any:
-        key = "/".join(Path(job.folder).parts[-3:])
-        return shard.with_options(refresh_cache=refresh).submit(job.name, key, asdict(job))
 
-    def _whole(self, job: Job, record: Record) -> Record:
-        """A kept result counts only while the shard's files are there: otherwise do it again."""
-        if (Path(job.folder) / MARKER).exists():
-            return record
-        again: Record = self._start(job, refresh=True).result()
-        if not (Path(job.folder) / MARKER).exists():
-            raise InputError(
-                f"{job.folder}: the shard is done but not visible here: workers must share this file system"
-            )
-        return again
+# A Dask worker is sent the flow with each shard: what cannot travel (a terminal, a callback) stays here.
+_steps: dict[str, tuple[Sequence[Job], Finished]] = {}
+
+
+def _fan_out(run_id: str) -> None:
+    jobs, finished = _steps[run_id]
+    waiting = {_start(job): job for job in jobs}
+    try:
+        for future in as_completed(list(waiting)):
+            job = waiting[future]
+            finished(job, _whole(job, future.result()))
+    except BaseException:
+        for future in waiting:
+            future.wrapped_future.cancel()
+        raise
+
+
+def _start(job: Job, *, refresh: bool = False) -> Any:
+    key = "/".join(Path(job.folder).parts[-3:])
+    return shard.with_options(refresh_cache=refresh).submit(job.name, key, asdict(job))
+
+
+def _whole(job: Job, record: Record) -> Record:
+    """A kept result counts only while the shard's files are there: otherwise do it again."""
+    if (Path(job.folder) / MARKER).exists():
+        return record
+    again: Record = _start(job, refresh=True).result()
+    if not (Path(job.folder) / MARKER).exists():
+        raise InputError(
+            f"{job.folder}: the shard is done but not to be seen here: workers must share this file system"
+        )
+    return again

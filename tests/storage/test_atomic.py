@@ -1,18 +1,25 @@
-import os
-
 import pytest
 
 from storage.atomic import link_or_copy, publish, remove, replacing_file, write_bytes
 
 
+def names(folder):
+    return [path.name for path in folder.iterdir()]
+
+
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     path = tmp_path / "kept.txt"
     write_bytes(path, b"old")
-    with pytest.raises(RuntimeError), replacing_file(path) as beside:
-        beside.write_bytes(b"half")
-        raise RuntimeError
+
+    def fail_halfway():
+        with replacing_file(path) as beside:
+            beside.write_bytes(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_halfway()
     assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["kept.txt"]
+    assert names(tmp_path) == ["kept.txt"]
 
 
 def test_publishing_a_folder_replaces_the_one_that_stood_there(tmp_path):
@@ -21,8 +28,8 @@ def test_publishing_a_folder_replaces_the_one_that_stood_there(tmp_path):
         folder.mkdir()
         (folder / content).touch()
     publish(partial, final)
-    assert os.listdir(tmp_path) == ["out"]
-    assert os.listdir(final) == ["new"]
+    assert names(tmp_path) == ["out"]
+    assert names(final) == ["new"]
 
 
 def test_publishing_over_a_read_only_linked_file_leaves_the_other_link_alone(tmp_path):

@@ -1,0 +1,217 @@
+"""How fast the sample stage is and how much memory it takes, on a real corpus: `python benchmarks/bench_sample.py`.
+
+Prints a table. Everything is written to a temporary folder and removed. Speeds are in MB of text for each second of
+processor time (one core), so that other work on the machine disturbs them little; runs to compare are interleaved.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from storage.documents import Part, file_kind, is_ignored, read_documents  # noqa: E402
+from tasks import sample  # noqa: E402
+from tasks.contract import InlineFanOut, Stage  # noqa: E402
+from tasks.params import NearDuplicateParams, Params, SampleParams  # noqa: E402
+from tasks.sentences import sentence_spans  # noqa: E402
+
+OUTPUTS = [
+    sample.DOCUMENTS,
+    sample.EXCLUDED,
+    sample.SENTENCES,
+    sample.METRICS,
+    sample.EXCLUDED_PLOT,
+    sample.WORDS_PLOT,
+]
+_POLL = 0.02  # seconds between looks at the memory
+
+
+class Steps:
+    """A reporter that keeps the processor time of each step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def say(self, message: str) -> None:
+        """Nothing to say."""
+
+    @contextmanager
+    def progress(self, label: str, total: int, unit: str) -> Iterator["Steps"]:
+        """Time one step."""
+        start = time.process_time()
+        yield self
+        self.seconds[label] = time.process_time() - start
+
+    def advance(self, amount: int) -> None:
+        """No bar to move."""
+
+
+def texts_of(corpus: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted(corpus.iterdir()):
+        if not is_ignored(path.name):
+            for document in read_documents(Part(path, path.name), "text"):
+                yield path.name, document.text or ""
+
+
+def repeat(corpus: Path, target: Path, copies: int) -> None:
+    """Write `copies` copies of the corpus, altered so that none is a duplicate of another."""
+    for path in sorted(corpus.iterdir()):
+        if is_ignored(path.name):
+            continue
+        kind = file_kind(path.name)
+        for copy in range(copies):
+            rows = (altered(document.text or "", copy) for document in read_documents(Part(path, path.name), "text"))
+            if kind.format == "parquet":
+                pq.write_table(pa.table({"text": list(rows)}), target / f"{copy}-{path.name}")
+            else:
+                plain = path.name.removesuffix(".gz")
+                with (target / f"{copy}-{plain}").open("wb") as file:
+                    file.writelines(orjson.dumps({"text": text}) + b"\n" for text in rows)
+
+
+def altered(text: str, copy: int) -> str:
+    """The same sentences with a third of the words replaced: similar in all that costs time, but no duplicate."""
+    if copy == 0:
+        return text
+    source = random.Random(copy)
+    words = text.split(" ")
+    for place in range(0, len(words), 3):
+        words[place] = words[source.randrange(len(words))]
+    return " ".join(words)
+
+
+def run_stage(corpus: Path, near: bool) -> dict[str, float]:
+    """One run of the whole stage in this process, in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="bench_sample_") as folder:
+        root = Path(folder)
+        write_manifest(corpus, root)
+        steps = Steps()
+        params = SampleParams(near_duplicates=NearDuplicateParams(enabled=near))
+        stage = Stage(
+            name="sample",
+            root=root,
+            params=Params.model_construct(seed=42, sample=params),
+            inputs=[sample.CORPUS],
+            outputs=OUTPUTS,
+            fingerprint="0" * 64,
+            code="0" * 64,
+            fan_out=InlineFanOut(),
+            reporter=steps,
+        )
+        wall, start = time.perf_counter(), time.process_time()
+        record = sample.run(stage)
+        spent = {"cpu": time.process_time() - start, "wall": time.perf_counter() - wall}
+        return spent | steps.seconds | {"documents": record["documents"], "sentences": record["sentences"]}
+
+
+def write_manifest(corpus: Path, root: Path) -> None:
+    files = []
+    for path in sorted(corpus.iterdir()):
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        files.append({"name": path.name, "path": str(path.resolve()), "bytes": path.stat().st_size, "sha256": sha256})
+    source = {"name": "bench", "spec": "path:.", "licence": "", "folder": str(corpus), "files": files}
+    folder = root / sample.CORPUS
+    folder.mkdir(parents=True)
+    (folder / "source.json").write_bytes(orjson.dumps({"role": "corpus", "sources": [source]}))
+
+
+def measured(corpus: Path, near: bool) -> dict[str, float]:
+    """One run in a fresh process, with the peak memory of it and its children."""
+    command = [sys.executable, __file__, "--once", "near" if near else "exact", "--corpus", str(corpus)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    peak = [0]
+    watcher = threading.Thread(target=_watch, args=(process.pid, peak))
+    watcher.start()
+    output, _ = process.communicate()
+    watcher.join()
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    figures: dict[str, float] = json.loads(output)
+    return figures | {"peak": peak[0] / 1e6}
+
+
+def _watch(pid: int, peak: list[int]) -> None:
+    try:
+        parent = psutil.Process(pid)
+        while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
+            family = [parent, *parent.children(recursive=True)]
+            peak[0] = max(peak[0], sum(process.memory_info().rss for process in family))
+            time.sleep(_POLL)
+    except psutil.NoSuchProcess:
+        return
+
+
+def splitter_speed(texts: list[str], megabytes: float) -> float:
+    speeds = []
+    for _ in range(5):
+        start = time.process_time()
+        for text in texts:
+            sentence_spans(text)
+        speeds.append(megabytes / (time.process_time() - start))
+    return statistics.median(speeds)
+
+
+def line(label: str, megabytes: float, runs: list[dict[str, float]]) -> None:
+    middle = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+    index, write = middle["sample: index"], middle["sample: write"]
+    rest = middle["cpu"] - index - write
+    speed = f"{megabytes / middle['cpu']:6.1f} MB/s a core"
+    print(
+        f"{label:34} {speed}   cpu {middle['cpu']:6.1f} s (index {index:.1f}, select {rest:.1f}, write {write:.1f})"
+        f"   wall {middle['wall']:6.1f} s   peak {middle['peak']:5.0f} MB   {middle['sentences']:,.0f} sentences"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "data" / "corpus")
+    parser.add_argument("--runs", type=int, default=3, help="interleaved runs of the quick measurements")
+    parser.add_argument("--copies", type=int, default=10, help="copies of the corpus in the large measurement; 0: none")
+    parser.add_argument("--once", choices=["near", "exact"], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.once:
+        print(json.dumps(run_stage(arguments.corpus, arguments.once == "near")))
+        return
+    if not arguments.corpus.is_dir():
+        print(f"{arguments.corpus}: no corpus there: skipped (give one by --corpus)")
+        return
+    texts = [text for _, text in texts_of(arguments.corpus)]
+    megabytes = sum(len(text.encode()) for text in texts) / 1e6
+    print(f"{'sentence splitter':34} {splitter_speed(texts, megabytes):6.1f} MB/s a core   {megabytes:.0f} MB of text")
+    del texts
+    runs: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    for _ in range(arguments.runs):
+        for near, kept in runs.items():
+            kept.append(measured(arguments.corpus, near))
+    line("stage, exact duplicates only", megabytes, runs[False])
+    line("stage, near duplicates too", megabytes, runs[True])
+    if arguments.copies:
+        with tempfile.TemporaryDirectory(prefix="bench_sample_") as folder:
+            repeat(arguments.corpus, Path(folder), arguments.copies)
+            large = measured(Path(folder), near=True)
+        line(f"  the same, {arguments.copies} times the text", megabytes * arguments.copies, [large])
+        small = statistics.median(run["peak"] for run in runs[True])
+        print(f"{'peak memory, large over small':34} {large['peak'] / small:6.2f}")
+
+
+if __name__ == "__main__":
+    main()

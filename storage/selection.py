@@ -1,0 +1,203 @@
+"""Which documents are kept: duplicates, the draw and the validation split, decided in DuckDB by content alone.
+
+Tables live in a database file of the stage's own, and DuckDB spills beside it: memory stays within its limit however
+many documents there are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import duckdb
+import pyarrow as pa
+
+from storage.atomic import remove
+from storage.parquet import count_rows
+
+_MEMORY = "256MB"
+_THREADS = 2
+_BATCH_ROWS = 65_536
+_PREFIX = 4  # hex digits of the document id: 65,536 bins in which the budget's limit is looked for
+
+# `place` numbers all documents of the corpus in the order of the indexes.
+_LISTED = """CREATE TABLE listed (place BIGINT, source VARCHAR, file VARCHAR, "row" BIGINT, "offset" BIGINT,
+    document_id VARCHAR, bytes BIGINT, words BIGINT, regular BOOLEAN, reason VARCHAR, detail VARCHAR)"""
+
+_LOAD = """INSERT INTO listed
+    SELECT $place + file_row_number, $source, file, "row" + $before, "offset", document_id, bytes, words, regular,
+        reason, detail
+    FROM read_parquet($path, file_row_number = true)"""
+
+# The first copy of every text that passed the filters; inserted in the order of ids, so that rowid is its rank.
+_FIRSTS = """CREATE TABLE firsts AS
+    SELECT document_id, min(bytes) AS bytes, min(place) AS place
+    FROM listed WHERE reason IS NULL GROUP BY document_id ORDER BY document_id"""
+
+_LINKS = """INSERT INTO links
+    SELECT s.number, b.keeper FROM signatures s JOIN (
+        SELECT {band} AS key, min(number) AS keeper FROM signatures GROUP BY key HAVING count(*) > 1
+    ) b ON s.{band} = b.key WHERE s.number <> b.keeper"""
+
+# Ids only ever point at smaller ids, so following them ends at a document that stays.
+_FOLLOW = """CREATE OR REPLACE TABLE nearest AS
+    SELECT a.number, coalesce(b.keeper, a.keeper) AS keeper FROM nearest a LEFT JOIN nearest b ON a.keeper = b.number"""
+
+# One join at a time and narrow rows: each step fits the memory limit, or spills.
+_LEFT_OUT = (
+    """CREATE TABLE near AS SELECT n.number, k.document_id, k.place
+    FROM nearest n JOIN firsts k ON k.rowid = n.keeper""",
+    """CREATE TABLE ranked AS SELECT l.place, f.rowid AS number, f.place AS first
+    FROM listed l JOIN firsts f ON f.document_id = l.document_id WHERE l.reason IS NULL""",
+    """CREATE TABLE judged AS SELECT r.place,
+        CASE WHEN r.place <> r.first THEN 'duplicate' WHEN r.number >= $drawn THEN 'not_drawn' ELSE 'near_duplicate' END
+            AS reason,
+        CASE reason WHEN 'duplicate' THEN r.first WHEN 'near_duplicate' THEN n.place END AS other
+    FROM ranked r LEFT JOIN near n ON n.number = r.number
+    WHERE r.place <> r.first OR r.number >= $drawn OR n.number IS NOT NULL""",
+    """CREATE TABLE copies AS SELECT j.place, concat(o.source, '/', o.file, ' row ', o."row") AS detail, o.document_id
+    FROM judged j JOIN listed o ON o.place = j.other WHERE j.other IS NOT NULL""",
+    """CREATE TABLE left_out AS SELECT j.place, j.reason, c.detail, c.document_id AS duplicate_of
+    FROM judged j LEFT JOIN copies c ON c.place = j.place ORDER BY j.place""",
+)
+
+_VERDICTS = """SELECT l.file, l."row", l."offset", l.document_id, l.bytes, l.words, l.regular,
+        coalesce(l.reason, x.reason) AS reason, coalesce(l.detail, x.detail) AS detail, x.duplicate_of
+    FROM (FROM listed WHERE place >= $1 AND place < $2) l
+        LEFT JOIN (FROM left_out WHERE place >= $1 AND place < $2) x ON x.place = l.place
+    ORDER BY l.place"""
+
+_REASONS = """SELECT reason, count(*) AS n FROM (
+        SELECT reason FROM listed WHERE reason IS NOT NULL UNION ALL SELECT reason FROM left_out
+    ) GROUP BY reason ORDER BY n DESC, reason"""
+
+_HELD_OUT = """CREATE TABLE held_out AS
+    SELECT f.document_id FROM firsts f ANTI JOIN nearest n ON n.number = f.rowid WHERE f.rowid < $drawn
+    ORDER BY sha256(concat($seed::BIGINT, ':', f.document_id)) LIMIT $count"""
+
+
+@dataclass(frozen=True)
+class IndexFile:
+    """The index of one unit of reading: `first_row` is the number of rows of its file before the unit."""
+
+    path: Path
+    source: str
+    first_row: int
+
+
+class Selection:
+    """The steps of the selection, in their order; the folder is emptied on the way in and removed on the way out."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._drawn = 0
+        self._paths: list[str] = []
+        self._limits = [0]  # the place at which each unit begins, and the end
+
+    def __enter__(self) -> Self:
+        remove(self._folder)
+        self._folder.mkdir(parents=True)
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": _MEMORY,
+            "threads": _THREADS,
+            "temp_directory": str(self._folder / "spill"),
+        }
+        self._connection = duckdb.connect(self._folder / "selection.duckdb", config=config)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._connection.close()
+        remove(self._folder)
+
+    def load(self, indexes: Sequence[IndexFile]) -> int:
+        """Take in the indexes, one unit each, and return how many documents they list."""
+        self._connection.execute(_LISTED)
+        self._paths = [str(index.path) for index in indexes]
+        for index in indexes:
+            values = {"place": self._limits[-1], "source": index.source, "before": index.first_row}
+            self._connection.execute(_LOAD, values | {"path": str(index.path)})
+            self._limits.append(self._limits[-1] + count_rows(index.path))
+        return self._limits[-1]
+
+    def draw(self, budget: int) -> int:
+        """Draw texts in the order of their ids until the next would exceed `budget` bytes; return how many."""
+        self._connection.execute(_FIRSTS)
+        left = budget
+        bins = self._connection.execute(
+            "SELECT left(document_id, $n) AS bin, sum(bytes)::BIGINT FROM firsts GROUP BY bin ORDER BY bin",
+            {"n": _PREFIX},
+        ).fetchall()
+        for name, size in bins:
+            if size > left:
+                self._drawn = self._draw_within(name, left)
+                return self._drawn
+            left -= size
+        self._drawn = self._number("SELECT count(*) FROM firsts")
+        return self._drawn
+
+    def _draw_within(self, name: str, left: int) -> int:
+        """How many texts are drawn if the limit lies in the bin `name`, of which `left` bytes may be taken."""
+        drawn = self._number("SELECT count(*) FROM firsts WHERE document_id < $1", [name])
+        rows = self._connection.execute(
+            "SELECT bytes FROM firsts WHERE left(document_id, $2) = $1 ORDER BY document_id", [name, _PREFIX]
+        )
+        while row := rows.fetchone():
+            left -= row[0]
+            if left < 0:
+                break
+            drawn += 1
+        return drawn
+
+    def smallest_text(self) -> int:
+        """Bytes of the smallest text that passed the filters; 0 if none did."""
+        return self._number("SELECT coalesce(min(bytes), 0) FROM firsts")
+
+    def link_near_duplicates(self, bands: Sequence[str]) -> None:
+        """In each bucket of each band the smallest id stays; the others are near duplicates of it."""
+        run = self._connection.execute
+        run("CREATE TABLE links (number BIGINT, keeper BIGINT)")
+        if bands:
+            run(
+                f"""CREATE TABLE signatures AS SELECT f.rowid AS number, {", ".join(f"i.{band}" for band in bands)}
+                FROM read_parquet($paths) i JOIN firsts f ON f.document_id = i.document_id
+                WHERE i.reason IS NULL AND f.rowid < $drawn""",
+                {"paths": self._paths, "drawn": self._drawn},
+            )
+        for band in bands:  # one band at a time: the memory of one
+            run(_LINKS.format(band=band))
+        run("CREATE TABLE nearest AS SELECT number, min(keeper) AS keeper FROM links GROUP BY number")
+        while self._number("SELECT count(*) FROM nearest a JOIN nearest b ON a.keeper = b.number"):
+            run(_FOLLOW)
+
+    def decide(self) -> dict[str, int]:
+        """Judge every document; return how many are left out, by reason, most first."""
+        for step in _LEFT_OUT:
+            self._connection.execute(step, {"drawn": self._drawn} if "$drawn" in step else {})
+        return dict(self._connection.execute(_REASONS).fetchall())
+
+    def verdicts(self, unit: int) -> pa.RecordBatchReader:
+        """The verdicts on one unit's documents, in their order; `reason` is null for those that stay."""
+        limits = self._limits[unit : unit + 2]
+        return self._connection.sql(_VERDICTS, params=limits).to_arrow_reader(_BATCH_ROWS)
+
+    def put_aside(self, share: float, seed: int) -> int:
+        """Choose `share` of the documents for validation by a hash of seed and id; return how many."""
+        kept = self._drawn - self._number("SELECT count(*) FROM nearest")
+        count = round(share * kept)
+        if share > 0 and kept > 1:
+            count = min(max(count, 1), kept - 1)
+        self._connection.execute(_HELD_OUT, {"drawn": self._drawn, "seed": seed, "count": count})
+        return count
+
+    def with_split(self, documents: Path) -> pa.Table:
+        """A shard of documents with their split, in the shard's order."""
+        query = """SELECT d.*, CASE WHEN h.document_id IS NULL THEN 'train' ELSE 'validation' END AS split
+            FROM read_parquet($1) d LEFT JOIN held_out h USING (document_id) ORDER BY d.file, d."row" """
+        return self._connection.sql(query, params=[str(documents)]).to_arrow_table()
+
+    def _number(self, query: str, values: Sequence[object] = ()) -> int:
+        row = self._connection.execute(query, list(values)).fetchone()
+        return int(row[0]) if row else 0

@@ -1,0 +1,108 @@
+"""Units of reading: the corpus cut by content alone, so that a new file leaves the units of the others as they were."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.documents import Part, cut, file_kind, is_ignored
+from storage.errors import InputError
+from storage.sources import AcquiredSource, SourceFile
+from tasks.contract import Record
+
+_GROUP_FILES = 1024  # text files a group, on average
+_NAME_LENGTH = 96
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one shard function reads: one part of a large file, or a group of text files.
+
+    `number` counts the units of a file; `size` is in bytes on disk.
+    """
+
+    source: str
+    parts: tuple[Part, ...]
+    hashes: tuple[str, ...]
+    number: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        """The unit's file; for a group, its first."""
+        return self.parts[0].name
+
+    def payload(self) -> Record:
+        """What the unit's content depends on."""
+        parts = [
+            {"name": part.name, "sha256": sha256, "start": part.start, "stop": part.stop}
+            for part, sha256 in zip(self.parts, self.hashes, strict=True)
+        ]
+        return {"parts": parts}
+
+    def hint(self) -> Record:
+        """Where the unit lies today."""
+        return {"paths": [str(part.path) for part in self.parts]}
+
+
+def parts_of(payload: Record) -> list[Part]:
+    """The parts of a unit, from its payload and hint."""
+    return [
+        Part(Path(path), part["name"], part["start"], part["stop"])
+        for part, path in zip(payload["parts"], payload["paths"], strict=True)
+    ]
+
+
+def cut_corpus(sources: Sequence[AcquiredSource], root: Path, size: int) -> list[Unit]:
+    """All units of the corpus by source, file and place; text files come after the others of their source."""
+    units: list[Unit] = []
+    for source in sorted(sources, key=lambda source: source.name):
+        files = sorted((file for file in source.files if not is_ignored(file.name)), key=lambda file: file.name)
+        texts = [file for file in files if file_kind(file.name).format == "text"]
+        for file in files:
+            if file not in texts:
+                units.extend(_cut_file(source.name, file, root, size))
+        units.extend(_grouped(source.name, texts, root, size))
+    return units
+
+
+def _cut_file(source: str, file: SourceFile, root: Path, size: int) -> Iterator[Unit]:
+    path = _checked(file, root)
+    parts = cut(path, file.name, size)
+    for number, part in enumerate(parts):
+        yield Unit(source, (part,), (file.sha256,), number, max(file.bytes // len(parts), 1))
+
+
+def _grouped(source: str, files: Sequence[SourceFile], root: Path, size: int) -> Iterator[Unit]:
+    """Text files in groups that end where a file's own name says so, or when full: a new file changes one group."""
+    held: list[SourceFile] = []
+    for place, file in enumerate(files):
+        held.append(file)
+        marked = int(hashlib.sha256(file.name.encode()).hexdigest()[:8], 16) % _GROUP_FILES == 0
+        if marked or place == len(files) - 1 or sum(other.bytes for other in held) >= size:
+            parts = tuple(Part(_checked(other, root), other.name) for other in held)
+            yield Unit(source, parts, tuple(other.sha256 for other in held), 0, sum(other.bytes for other in held))
+            held = []
+
+
+def _checked(file: SourceFile, root: Path) -> Path:
+    """The file's place, if it is still the file that was acquired."""
+    path = root / file.path
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}): check the file, or run acquire again") from error
+    if size != file.bytes:
+        raise InputError(f"{path}: {size} bytes where acquire found {file.bytes}: run acquire again")
+    return path
+
+
+def shard_name(source: str, file: str, number: int) -> str:
+    """The file name of a file's shard: readable, and different for different files."""
+    plain = f"{source}--{file.replace('/', '__')}"
+    name = _UNSAFE.sub("-", plain)[:_NAME_LENGTH]
+    if name != f"{source}--{file}":  # something was lost: tell such names apart by a hash
+        name = f"{name}-{hashlib.sha256(f'{source}/{file}'.encode()).hexdigest()[:8]}"
+    return f"{name}-{number:05d}.parquet"
