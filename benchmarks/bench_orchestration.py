@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 WORKERS = 2
@@ -32,18 +31,6 @@ def iterations_for(seconds):
     return int(200_000 * seconds / (time.perf_counter() - start))
 
 
-class Silent:
-    def say(self, message):
-        pass
-
-    @contextmanager
-    def progress(self, label, total, unit):
-        yield self
-
-    def advance(self, amount):
-        pass
-
-
 def plain_loop(root, shards):
     def one(shard):
         folder = root / shard.name
@@ -57,7 +44,7 @@ def plain_loop(root, shards):
 def prefect_stage(root, shards):
     from prefect.task_runners import ThreadPoolTaskRunner
 
-    from tasks.contract import Stage
+    from tasks.contract import SilentReporter, Stage
     from tasks.fanout import PrefectFanOut
 
     stage = Stage(
@@ -69,7 +56,7 @@ def prefect_stage(root, shards):
         fingerprint="0" * 64,
         code=root.name,
         fan_out=PrefectFanOut(ThreadPoolTaskRunner(max_workers=WORKERS)),
-        reporter=Silent(),
+        reporter=SilentReporter(),
     )
     return [result.record for result in stage.map("work", work, shards)]
 

@@ -1,8 +1,8 @@
 """The stage contract: declared inputs, outputs whole or absent, finished shards never redone."""
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,6 +93,21 @@ class Reporter(Protocol):
 
     def progress(self, label: str, total: int, unit: str) -> AbstractContextManager[Progress]:
         """Show progress over `total` units while the context is open."""
+
+
+class SilentReporter:
+    """Tells nobody: for tests, benchmarks and callers with a display of their own."""
+
+    def say(self, message: str) -> None:
+        """Say nothing."""
+
+    @contextmanager
+    def progress(self, label: str, total: int, unit: str) -> Iterator[Progress]:  # noqa: ARG002 - the protocol's
+        """Show nothing."""
+        yield self
+
+    def advance(self, amount: int) -> None:
+        """Count nothing."""
 
 
 class FanOut(Protocol):

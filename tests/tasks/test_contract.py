@@ -1,22 +1,8 @@
-from contextlib import contextmanager
-
 import pytest
 
-from tasks.contract import MARKER, SHARD_STORE, InlineFanOut, Shard, Stage
+from tasks.contract import MARKER, SHARD_STORE, InlineFanOut, Shard, SilentReporter, Stage
 
 CALLS: list[str] = []
-
-
-class Silent:
-    def say(self, message):
-        pass
-
-    @contextmanager
-    def progress(self, *_):
-        yield self
-
-    def advance(self, amount):
-        pass
 
 
 def count(payload, folder):
@@ -43,7 +29,7 @@ def make_stage(root, **changes):
         "fingerprint": "f" * 64,
         "code": "c1",
         "fan_out": InlineFanOut(),
-        "reporter": Silent(),
+        "reporter": SilentReporter(),
     }
     return Stage(**settings | changes)
 

@@ -2,7 +2,6 @@ import gzip
 import hashlib
 import random
 import shutil
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from storage.errors import InputError
 from storage.hashing import document_id
 from tasks import sample
-from tasks.contract import MARKER, InlineFanOut, Stage
+from tasks.contract import MARKER, InlineFanOut, SilentReporter, Stage
 from tasks.params import NearDuplicateParams, Params, SampleParams
 from tasks.sample_units import shard_name
 
@@ -53,18 +52,6 @@ VERBS = (
     "opened",
     "counted",
 )
-
-
-class Silent:
-    def say(self, message):
-        pass
-
-    @contextmanager
-    def progress(self, *_):
-        yield self
-
-    def advance(self, amount):
-        pass
 
 
 class BackwardFanOut:
@@ -129,7 +116,7 @@ class Workspace:
             fingerprint="f" * 64,
             code="c" * 64,
             fan_out=fan_out or InlineFanOut(),
-            reporter=Silent(),
+            reporter=SilentReporter(),
         )
         stage.start()
         record = sample.run(stage)
