@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import duckdb
 
+from storage.task_invariants import CLAIMS, TaskClaim
+
 SHOWN = 3
 
 Check = Callable[[duckdb.DuckDBPyConnection], Iterator[str]]
@@ -66,11 +68,17 @@ def spans_lie_within_documents(connection: duckdb.DuckDBPyConnection) -> Iterato
     )
 
 
+def _checked(claim: TaskClaim) -> Invariant:
+    """A claim about tasks as an invariant."""
+    return Invariant(claim.views, lambda connection: violations(connection, claim.offenders, claim.broken))
+
+
 INVARIANTS: list[Invariant] = [
     Invariant(("documents",), document_ids_are_unique),
     Invariant(("documents", "sentences"), sentences_have_documents),
     Invariant(("sentences",), sentence_ids_are_unique),
     Invariant(("documents", "sentences"), spans_lie_within_documents),
+    *map(_checked, CLAIMS),
 ]
 
 

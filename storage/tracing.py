@@ -13,6 +13,8 @@ SHORTEST_PREFIX = 6
 CANDIDATES = 10
 FIRST_IDS = 5
 SPAN_COLUMNS = 'document_id, index, start, "end", words, text'
+ASSIGNMENTS = "assignments"  # the view over data/clusters/assignments
+FACTS = {"VARCHAR", "SMALLINT", "INTEGER", "BIGINT", "INTEGER[]"}  # columns that tell of an example in a few words
 ID = re.compile(r"([0-9a-f]+)(?::(\d+))?")
 
 
@@ -24,6 +26,14 @@ class Use:
     columns: tuple[str, ...]
     rows: int
     first: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A training example: the sentences it is made of, and what else its row says (kind, label, clusters, …)."""
+
+    sentence_ids: tuple[str, ...]
+    facts: dict[str, Any]
 
 
 def find_document(connection: duckdb.DuckDBPyConnection, given: str) -> str:
@@ -49,20 +59,35 @@ def find_document(connection: duckdb.DuckDBPyConnection, given: str) -> str:
     return found[0]
 
 
-def find_example(connection: duckdb.DuckDBPyConnection, views: list[str], given: str) -> dict[str, list[str]]:
-    """Sentence ids, by view, of rows whose `example_id` is the one given."""
-    found: dict[str, list[str]] = {}
+def find_example(connection: duckdb.DuckDBPyConnection, views: list[str], given: str) -> dict[str, Example]:
+    """The row, by view, whose `example_id` is the one given."""
+    found: dict[str, Example] = {}
     for view in views:
         columns = view_columns(connection, view)
-        sentence_columns = {name: kind for name, kind in columns.items() if _refers_to(name) == "sentence"}
-        if columns.get("example_id") != "VARCHAR" or not sentence_columns:
+        naming = [name for name in columns if _refers_to(name) == "sentence"]
+        if columns.get("example_id") != "VARCHAR" or not naming:
             continue
-        chosen = ", ".join(identifier(name) for name in sentence_columns)
-        rows = connection.execute(f"SELECT {chosen} FROM {identifier(view)} WHERE example_id = ?", [given]).fetchall()
-        ids = [one for row in rows for cell in row for one in (cell if isinstance(cell, list) else [cell]) if one]
-        if ids:
-            found[view] = list(dict.fromkeys(ids))
+        facts = [name for name, kind in columns.items() if name not in {"example_id", *naming} and kind in FACTS]
+        chosen = ", ".join(identifier(name) for name in (*naming, *facts))
+        row = _one(connection, f"SELECT {chosen} FROM {identifier(view)} WHERE example_id = ?", [given])
+        if row is None:
+            continue
+        cells = [row[name] for name in naming]
+        ids = [one for cell in cells for one in (cell if isinstance(cell, list) else [cell]) if one]
+        known = {name: row[name] for name in facts if row[name] is not None}
+        found[view] = Example(tuple(dict.fromkeys(ids)), known)
     return found
+
+
+def clusters_of(connection: duckdb.DuckDBPyConnection, document: str, index: int) -> dict[str, int | None]:
+    """The cluster of a sentence in the clustering of each format; None where its cluster was dropped."""
+    columns = view_columns(connection, ASSIGNMENTS)
+    formats = [name for name, kind in columns.items() if kind == "INTEGER" and name != "index"]
+    if not formats or not {"document_id", "index"} <= columns.keys():
+        return {}
+    chosen = ", ".join(map(identifier, formats))
+    query = f"SELECT {chosen} FROM {ASSIGNMENTS} WHERE document_id = ? AND index = ?"
+    return _one(connection, query, [document, index]) or {}
 
 
 def document_record(connection: duckdb.DuckDBPyConnection, document: str) -> dict[str, Any] | None:

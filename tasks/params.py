@@ -81,6 +81,9 @@ class ClusterParams(Section):
     nearest_sentences: Count = Field(
         10, description="Sentences listed for each cluster, so that a person sees its topic"
     )
+    backbone_sentences: Count = Field(
+        256, description="Sentences a cluster whose mean is its centroid in the backbone's space"
+    )
 
 
 class FormatMixParams(Section):
@@ -96,8 +99,16 @@ class LabeledTaskParams(Section):
 
     datasets: Annotated[list[Name], Distinct] = Field([], description="Labeled sets to make tasks of; empty: none")
     groups: Count = Field(10, description="k-means groups a labeled set is split into, as MetaPT does")
-    labeled_parts: Count = Field(1, description="Parts of labeled tasks in the mixture supmer-mixed")
-    unlabeled_parts: Count = Field(2, description="Parts of unlabeled tasks in the mixture supmer-mixed")
+    model: Literal["backbone", "embedder"] = Field(
+        "backbone", description="Whose vectors are grouped: the backbone's encoder, or acquire.embedder"
+    )
+    validation_share: float = Field(
+        0.1, gt=0, lt=1, description="Share of each group's examples put aside for validation tasks"
+    )
+    labeled_parts: Count = Field(
+        1, description="Parts of labeled tasks: so many for each unlabeled_parts of the others"
+    )
+    unlabeled_parts: Count = Field(2, description="Parts of unlabeled tasks; supmer-mixed draws at this ratio")
 
 
 class MaterializeParams(Section):
@@ -107,8 +118,10 @@ class MaterializeParams(Section):
     # three), the remainder goes to labels drawn by the seed, so that counts differ by one at most.
     support_size: int = Field(32, ge=4, description="Examples of a support set")
     query_size: int = Field(32, ge=4, description="Examples of a query set")
-    train_tasks: Count = Field(400_000, description="Training tasks in all formats together")
-    validation_tasks: Count = Field(600, description="Validation tasks in all formats together")
+    train_tasks: Count = Field(
+        400_000, description="Training tasks in all formats together; labeled ones are added to them"
+    )
+    validation_tasks: Count = Field(600, description="Validation tasks in all formats together; labeled ones are added")
     format_mix: FormatMixParams = defaults(FormatMixParams)
     hard_negative_share: Share = Field(0.5, description="Share of mc-next's wrong choices from the same document")
     labeled: LabeledTaskParams = defaults(LabeledTaskParams)
@@ -116,7 +129,7 @@ class MaterializeParams(Section):
     @model_validator(mode="after")
     def _possible(self) -> "MaterializeParams":
         mix = self.format_mix
-        if mix.sp + mix.mc + mix.ss == 0:
+        if mix.sp + mix.mc + mix.ss == 0 and not self.labeled.datasets:
             others = ("materialize.format_mix.mc", "materialize.format_mix.ss")
             text = "is 0 as are materialize.format_mix.mc and materialize.format_mix.ss: no task could be made"
             raise impossible("materialize.format_mix.sp", mix.sp, text, *others)
@@ -154,6 +167,12 @@ class Params(Section):
             mode = self.metatrain.augmentation.mode
             text = f"leaves no other task to mix with, but metatrain.augmentation.mode = {mode}"
             yield impossible("materialize.train_tasks", tasks, text, "metatrain.augmentation.mode")
+        if mix.sp + mix.mc + mix.ss == 0:  # labeled tasks alone: for those who learn from them
+            for variant in self.metatrain.variants:
+                if variant not in {"supmer-labeled", "metapt"}:
+                    text = f"names {variant}, which learns from unlabeled tasks, but materialize.format_mix is 0"
+                    yield impossible("metatrain.variants", self.metatrain.variants, text, "materialize.format_mix")
+            return
         for kind in self.metatrain.formats:
             if getattr(mix, kind) == 0:
                 text = f"names {kind}, but materialize.format_mix.{kind} = 0: there would be no such task"

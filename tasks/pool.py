@@ -15,6 +15,12 @@ from tasks.contract import Job, Record
 _pool: ProcessPoolExecutor | None = None
 
 
+def _start_worker(threads: int) -> None:
+    """Before a worker's first shard: its share of the cores, unless the environment says otherwise."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # what torch, faiss and BLAS go by when they are imported
+    _leave_with_parent()
+
+
 def _leave_with_parent() -> None:
     """End this worker when its parent is gone: after a kill -9 nobody else would."""
     parent = parent_process()
@@ -29,9 +35,10 @@ def _leave_with_parent() -> None:
 
 @contextmanager
 def worker_processes(count: int) -> Iterator[None]:
-    """Let `execute` use `count` processes while the context is open."""
+    """Let `execute` use `count` processes while the context is open; together they keep to the cores there are."""
     global _pool  # noqa: PLW0603 - Prefect calls tasks by reference; there is no other way to hand them the pool
-    _pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_leave_with_parent)
+    threads = max(len(os.sched_getaffinity(0)) // count, 1)
+    _pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_start_worker, initargs=(threads,))
     try:
         yield
     finally:

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-
+LABELED_SETS = "data/sources/datasets"
 EXAMPLES = """\b
 Examples:
   supmer trace 3f9a1c
   supmer trace 3f9a1c:4 --json
+  supmer trace sp-train-000123/q07
 """
 
 
@@ -39,22 +40,28 @@ def command(example: str, *, as_json: bool) -> None:
         refuse_damaged(root, connection)
         views = [dataset.name for dataset in datasets(root) if dataset.shards]
         examples = find_example(connection, views, example)
-        ids = [one for found in examples.values() for one in found] or [example]
+        ids = dict.fromkeys(one for found in examples.values() for one in found.sentence_ids) or [example]
         traces = [_trace(root, connection, one) for one in ids]
     if as_json:
-        click.echo(json.dumps({"examples": examples, "traces": traces}, indent=2, default=str))
+        listed = {view: list(found.sentence_ids) for view, found in examples.items()}
+        facts = {view: found.facts for view, found in examples.items()}
+        click.echo(json.dumps({"examples": listed, "facts": facts, "traces": traces}, indent=2, default=str))
         return
     for view, found in examples.items():
-        click.echo(f"example {example} of {view}: sentences {', '.join(found)}")
+        click.echo(f"example {example} of {view}: sentences {', '.join(found.sentence_ids)}")
+        if found.facts:
+            click.echo("  " + ", ".join(f"{name} {printable(value)}" for name, value in found.facts.items()))
     for trace in traces:
         _print(trace)
 
 
 def _trace(root: Path, connection: DuckDBPyConnection, given: str) -> dict[str, Any]:
     from storage.errors import InputError
-    from storage.tracing import document_record, exclusions, find_document, sentences_around
+    from storage.tracing import clusters_of, document_record, exclusions, find_document, sentences_around
 
     prefix, colon, index = given.partition(":")
+    if colon and index.isdecimal() and (labeled := _labeled_set(root, prefix)):
+        return {"dataset": prefix, "row": int(index)} | labeled
     if colon and not index.isdecimal():
         raise InputError(f"{given}: after the colon stands the index of a sentence, a number from 0")
     document = find_document(connection, prefix)
@@ -66,9 +73,26 @@ def _trace(root: Path, connection: DuckDBPyConnection, given: str) -> dict[str, 
         found["sentences"] = sentences_around(connection, document, int(index))
         if int(index) not in {row["index"] for row in found["sentences"]}:
             raise InputError(f"{given}: no such sentence is kept: {_sentence_range(record)}")
+        found["clusters"] = clusters_of(connection, document, int(index))
     origins = [record] if record else found["excluded"]
     found["origins"] = [_origin(root, row) for row in origins]
     return found
+
+
+def _labeled_set(root: Path, name: str) -> dict[str, Any] | None:
+    """A labeled set of that name, as `acquire` recorded it."""
+    from storage.sources import MANIFEST, read_manifest
+
+    folder = root / LABELED_SETS
+    sources = read_manifest(folder) if (folder / MANIFEST).is_file() else []
+    source = next((source for source in sources if source.name == name), None)
+    if source is None:
+        return None
+    return {
+        "spec": source.spec,
+        "licence": source.licence,
+        "files": [{"path": file.path, "bytes": file.bytes, "sha256": file.sha256} for file in source.files],
+    }
 
 
 def _sentence_range(record: dict[str, Any] | None) -> str:
@@ -100,6 +124,9 @@ def _origin(root: Path, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(trace: dict[str, Any]) -> None:
+    if "dataset" in trace:
+        _print_labeled(trace)
+        return
     label = f"{trace['document_id']}:{trace['sentence']}" if "sentence" in trace else trace["document_id"]
     click.echo(click.style(f"{'sentence' if 'sentence' in trace else 'document'} {label}", bold=True))
     for row in trace.get("sentences", []):
@@ -108,6 +135,9 @@ def _print(trace: dict[str, Any]) -> None:
         click.echo(f"{'>' if chosen else ' '} {text if chosen else click.style(text, dim=True)}")
         if chosen:
             click.echo(f"         characters {row['start']:,}–{row['end']:,} of the document, {row['words']} words")
+    if clusters := trace.get("clusters"):
+        listed = ", ".join(f"{name} {'dropped' if one is None else one}" for name, one in clusters.items())
+        click.echo(f"  clusters  {listed}")
     if record := trace["document"]:
         facts = ", ".join(f"{record[name]:,} {name}" for name in ("words", "sentences", "bytes") if name in record)
         click.echo(f"  document  {trace['document_id']}, split {record['split']}, {facts}")
@@ -115,6 +145,13 @@ def _print(trace: dict[str, Any]) -> None:
         _print_exclusion(row, copy=record is not None)
     for origin in trace["origins"]:
         _print_origin(origin)
+
+
+def _print_labeled(trace: dict[str, Any]) -> None:
+    click.echo(click.style(f"labeled set {trace['dataset']}, row {trace['row']} of its training files", bold=True))
+    click.echo(f"  source    {printable(trace['spec'])}, licence {trace['licence']}")
+    for file in trace["files"]:
+        click.echo(f"  file      {printable(file['path'])}, {size(file['bytes'])}, sha256 {file['sha256']}")
 
 
 def _print_exclusion(row: dict[str, Any], *, copy: bool) -> None:

@@ -1,0 +1,136 @@
+"""k-means of the cluster stage against scikit-learn's, and how fast and in what memory vectors are assigned.
+
+Run: python benchmarks/bench_cluster.py [--rows 100000] [--clusters 250] [--without-full]
+Synthetic vectors of 384 dimensions about centres of their own. Inertia is over all rows and by the centroids found, for
+all alike. Times are wall times: scikit-learn has all cores, the stage one for each format (so that three run side by
+side). What the stage takes to draw its vectors from Parquet is in its time. Assignment, with its sums for the final
+centroids, is one shard, three formats, in a process of its own; so is its peak memory.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from storage.vectors import Made, read_vectors, write_vectors  # noqa: E402
+from tasks.cluster_assign import assign  # noqa: E402
+from tasks.cluster_draw import CENTROIDS, DRAWN, FORMATS, draw, train  # noqa: E402
+
+DIMENSION, CENTRES, POINTS, ITERATIONS = 384, 400, 256, 20
+
+
+def make_vectors(folder, rows):
+    """One shard of normalized vectors about random centres, and its documents of 20 sentences."""
+    source = np.random.default_rng(0)
+    centres = source.standard_normal((CENTRES, DIMENSION)).astype(np.float32)
+    vectors = centres[source.integers(0, CENTRES, rows)] + 1.5 * source.standard_normal((rows, DIMENSION), np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    ids = [f"{row // 20:032x}" for row in range(rows)]
+    table = pa.table({"document_id": ids, "index": pa.array(np.arange(rows) % 20, pa.int32())})
+    write_vectors(folder / "vectors.parquet", table, vectors, Made("embedder", "", DIMENSION, "float16"))
+    names = sorted(set(ids))
+    pq.write_table(pa.table({"document_id": names, "split": ["train"] * len(names)}), folder / "documents.parquet")
+    return np.concatenate([matrix for _, _, matrix in read_vectors(folder / "vectors.parquet")])
+
+
+def paths(folder):
+    return {
+        "embeddings_path": str(folder / "vectors.parquet"),
+        "documents_path": str(folder / "documents.parquet"),
+        "place": "vectors",
+    }
+
+
+def ours(folder, rows, clusters):
+    """The centroids of one format, as the stage finds them."""
+    limit = int(min((clusters * POINTS + 6 * (clusters * POINTS) ** 0.5) / rows, 1) * (2**64 - 1))
+    draw(paths(folder) | {"seed": 42, "dimension": DIMENSION, "limit": limit}, folder)
+    chosen = {"clusters": clusters, "points_per_cluster": POINTS, "iterations": ITERATIONS, "seed": 42, "format": "sp"}
+    train(chosen | {"drawn_paths": [str(folder / DRAWN)]}, folder)
+    return np.load(folder / CENTROIDS)
+
+
+def sklearn_way(name, vectors, clusters):
+    import sklearn.cluster
+
+    options = {"n_init": 1, "random_state": 0}
+    options |= {"max_iter": ITERATIONS} if name == "KMeans" else {"batch_size": 1024}
+    return getattr(sklearn.cluster, name)(clusters, **options).fit(vectors).cluster_centers_
+
+
+def inertia(vectors, centroids):
+    import faiss
+
+    index = faiss.IndexFlatL2(DIMENSION)
+    index.add(np.ascontiguousarray(centroids, np.float32))
+    return float(index.search(vectors, 1)[0].sum())
+
+
+def assign_once(folder):
+    """Time one assignment in this process, with its peak memory before and after."""
+    before = peak_mb()
+    centroids = {name: str(folder / CENTROIDS) for name in FORMATS}
+    start, used = time.perf_counter(), time.process_time()
+    record = assign(paths(folder) | {"centroids_paths": centroids}, folder)
+    figures = {"wall": time.perf_counter() - start, "cpu": time.process_time() - used, "rows": record["rows"]}
+    return figures | {"before_mb": before, "peak_mb": peak_mb()}
+
+
+def peak_mb():
+    """Peak memory of this process (getrusage would count that of its parent before the start)."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--clusters", type=int, default=250)
+    parser.add_argument("--without-full", action="store_true", help="leave out scikit-learn's KMeans, which is slow")
+    parser.add_argument("--assign", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.assign:
+        print(json.dumps(assign_once(arguments.assign)))
+        return
+    with tempfile.TemporaryDirectory(prefix="bench_cluster_") as scratch:
+        folder = Path(scratch)
+        vectors = make_vectors(folder, arguments.rows)
+        ways = {"the stage, one format": lambda: ours(folder, arguments.rows, arguments.clusters)}
+        for name in ("MiniBatchKMeans",) if arguments.without_full else ("MiniBatchKMeans", "KMeans"):
+            ways[f"scikit-learn {name}"] = lambda name=name: sklearn_way(name, vectors, arguments.clusters)
+        print(f"{arguments.rows:,} × {DIMENSION}, K = {arguments.clusters}, load average {os.getloadavg()[0]:.1f}")
+        reference = None
+        for label, way in ways.items():
+            start, used = time.perf_counter(), time.process_time()
+            centroids = way()
+            wall, cpu = time.perf_counter() - start, time.process_time() - used
+            found = inertia(vectors, centroids)
+            reference = reference or found
+            share = found / reference
+            print(
+                f"  {label:30} {wall:7.1f} s  ({cpu:6.1f} s cpu)  inertia {found:10.1f}  {share:.3f} of ours",
+                flush=True,
+            )
+        command = [sys.executable, __file__, "--assign", scratch]
+        told = json.loads(subprocess.check_output(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}))
+        speed, core = (3 * told["rows"] / told[key] for key in ("wall", "cpu"))
+        print(
+            f"  assignment, 3 formats: {speed:,.0f} vectors/s ({core:,.0f} a core), peak {told['peak_mb']:.0f} MB",
+            end="",
+        )
+        print(f" ({told['before_mb']:.0f} MB before)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The embed stage, Prefect included, against a bare SentenceTransformer.encode of the same sentences.
+
+Run: python benchmarks/bench_embed.py [--embedder FOLDER] [--sentences FOLDER] [--shards 4] [--rows 500] [--rounds 3]
+Both ways embed the same shards in turn, several times; the medians are compared. The stage reads Parquet, embeds in
+worker processes through Prefect and writes Parquet; `encode` is given all sentences at once, with the models' default
+batch and all cores, and writes nothing. Loading the model and starting Prefect are not timed, for either.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from storage.hashing import file_hash  # noqa: E402
+from storage.sources import AcquiredSource, SourceFile, write_manifest  # noqa: E402
+from tasks import embed  # noqa: E402
+from tasks.contract import SilentReporter, Stage  # noqa: E402
+from tasks.params import EmbedParams, Params  # noqa: E402
+
+SOURCE = "data/sources/embedder"
+
+
+def lay_out(scratch, embedder, sentences, shards, rows):
+    """A workspace with the embedder and the first rows of some shards; return the texts."""
+    names = sorted(path.relative_to(embedder).as_posix() for path in embedder.rglob("*") if path.is_file())
+    files = tuple(SourceFile(name, "", 0, file_hash(embedder / name)) for name in names)
+    source = AcquiredSource("embedder", "path:embedder", "", str(embedder.resolve()), files)
+    write_manifest(scratch / SOURCE, "embedder", [source])
+    folder = scratch / embed.SENTENCES
+    folder.mkdir(parents=True)
+    texts = []
+    found = sorted(sentences.glob("*.parquet"))
+    for number in range(shards):
+        table = pq.read_table(found[number % len(found)]).slice(number // len(found) * rows, rows)
+        pq.write_table(table, folder / f"{number:05d}.parquet")
+        texts += table["text"].to_pylist()
+    return texts
+
+
+def stage_seconds(scratch, workers, round_number):
+    from prefect.task_runners import ThreadPoolTaskRunner
+
+    from tasks.fanout import PrefectFanOut
+
+    stage = Stage(
+        name="embed",
+        root=scratch,
+        params=Params.model_construct(embed=EmbedParams(model="embedder")),
+        inputs=(embed.SENTENCES, SOURCE),
+        outputs=(embed.EMBEDDINGS,),
+        fingerprint="0" * 64,
+        code=f"round-{round_number}",  # nothing of an earlier round counts as done
+        fan_out=PrefectFanOut(ThreadPoolTaskRunner(max_workers=workers)),
+        reporter=SilentReporter(),
+    )
+    start = time.perf_counter()
+    stage.start()
+    embed.run(stage)
+    stage.publish()
+    return time.perf_counter() - start
+
+
+def compare(scratch, texts, embedder, workers, rounds):
+    from sentence_transformers import SentenceTransformer
+
+    from flows import prefect_home
+    from flows.server import start_server, wait_until_ready
+    from tasks.pool import worker_processes
+
+    prefect_home.prepare(scratch)
+    server = start_server(scratch / "server.log")
+    wait_until_ready(server, scratch / "server.log")
+    model = SentenceTransformer(str(embedder), device="cpu", local_files_only=True)
+    model.encode(texts[:32], show_progress_bar=False)
+    bare, staged = [], []
+    with worker_processes(workers):
+        stage_seconds(scratch, workers, "warm")
+        for index in range(rounds):
+            start = time.perf_counter()
+            model.encode(texts, show_progress_bar=False)
+            bare.append(time.perf_counter() - start)
+            staged.append(stage_seconds(scratch, workers, index))
+    return statistics.median(bare), statistics.median(staged)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--embedder", type=Path, default=ROOT / "data/sources/embedder/embedder")
+    parser.add_argument("--sentences", type=Path, default=ROOT / embed.SENTENCES)
+    parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--rows", type=int, default=500, help="sentences of a shard")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    if not arguments.embedder.is_dir() or not any(arguments.sentences.glob("*.parquet")):
+        print("skipped: `supmer run sample` first, or give --embedder and --sentences")
+        return
+    workers = os.cpu_count() or 1
+    with tempfile.TemporaryDirectory(prefix="bench_embed_") as scratch:
+        texts = lay_out(Path(scratch), arguments.embedder, arguments.sentences, arguments.shards, arguments.rows)
+        bare, staged = compare(Path(scratch), texts, arguments.embedder, workers, arguments.rounds)
+    load = os.getloadavg()[0]
+    print(
+        f"{len(texts):,} sentences, {arguments.shards} shards, {workers} workers, medians of {arguments.rounds} rounds"
+    )
+    print(f"  SentenceTransformer.encode   {len(texts) / bare:8.1f} sentences/s")
+    print(f"  the stage, Prefect included  {len(texts) / staged:8.1f} sentences/s   {bare / staged:.2f} x (aim: 1.1)")
+    print(f"  load average at the end {load:.1f}")
+
+
+if __name__ == "__main__":
+    main()

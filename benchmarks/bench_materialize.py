@@ -1,0 +1,194 @@
+"""How fast anchor tasks are made and how much memory it takes: `python benchmarks/bench_materialize.py`.
+
+The corpus is synthetic (documents of 25 sentences, words by Zipf's law, clusters at random), of 10 k and of 1 M
+sentences. The whole stage runs in a fresh process with two worker processes, as `supmer run` has them but without
+Prefect. Wall time is split into the pool (DuckDB, once a corpus) and the drawing (the aim: 50,000 examples/s on 2
+cores). On a machine with other work see the workers' processor time: the speed of a core, imports included. Memory is
+the peak of all processes together: `own` is what they have for themselves, `with mapped` adds the pages of the pool
+they share, which the system takes back when it needs them.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tasks import materialize, pool  # noqa: E402
+from tasks.contract import Stage  # noqa: E402
+from tasks.params import MaterializeParams, Params  # noqa: E402
+
+WORKERS = 2
+DOCUMENT = 25  # sentences
+SHARD_DOCUMENTS = 4_000  # about 12 MB of text
+SENTENCES_PER_CLUSTER = 2_000  # the fewer clusters for it: 5 % of them must do for a validation task
+_POLL = 0.05  # seconds between looks at the memory
+
+
+class Steps:
+    """A reporter that keeps the wall time at which the drawing begins and ends."""
+
+    def __init__(self) -> None:
+        self.draw = 0.0
+
+    def say(self, message: str) -> None:
+        """Nothing to say."""
+
+    @contextmanager
+    def progress(self, label: str, total: int, unit: str) -> Iterator["Steps"]:
+        start = time.perf_counter()
+        yield self
+        self.draw += time.perf_counter() - start
+
+    def advance(self, amount: int) -> None:
+        """Nothing to show."""
+
+
+class Workers:
+    """Jobs on worker processes."""
+
+    def run(self, step, jobs, finished):
+        with pool.worker_processes(WORKERS), ThreadPoolExecutor(WORKERS) as threads:
+            for job, record in zip(jobs, threads.map(pool.execute, jobs), strict=True):
+                finished(job, record)
+
+
+def write_corpus(root: Path, sentences: int) -> int:
+    """Write the tables of the stages before; returns the bytes of text."""
+    rng = np.random.default_rng(0)
+    words = np.array(
+        ["".join(chr(97 + letter) for letter in rng.integers(0, 26, size)) for size in rng.integers(2, 11, 20_000)]
+    )
+    total = 0
+    documents = sentences // DOCUMENT
+    kinds = max(min(sentences // SENTENCES_PER_CLUSTER, 250), 4)
+    for number, first in enumerate(range(0, documents, SHARD_DOCUMENTS)):
+        count = min(SHARD_DOCUMENTS, documents - first)
+        ids = [f"{place:032x}" for place in rng.permutation(count) + first]
+        rows = count * DOCUMENT
+        lengths = rng.integers(8, 32, rows)
+        chosen = iter(words[np.minimum(rng.zipf(1.3, lengths.sum()) - 1, len(words) - 1)].tolist())
+        texts = [" ".join(next(chosen) for _ in range(length)) for length in lengths]
+        total += sum(map(len, texts))
+        key = {
+            "document_id": pa.array(np.repeat(ids, DOCUMENT)),
+            "index": pa.array(np.tile(np.arange(DOCUMENT), count), pa.int32()),
+        }
+        clusters = {name: pa.array(rng.integers(0, kinds, rows), pa.int32()) for name in ("sp", "mc", "ss")}
+        split = np.where(np.arange(count) % 20 == 0, "validation", "train")
+        tables = {
+            materialize.DOCUMENTS: {"document_id": pa.array(ids), "split": pa.array(split)},
+            materialize.SENTENCES: key | {"text": pa.array(texts)},
+            materialize.ASSIGNMENTS: key | clusters,
+        }
+        for folder, columns in tables.items():
+            (root / folder).mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table(columns), root / folder / f"bench--{number:05d}.parquet", compression="zstd")
+    return total
+
+
+def run_stage(root: Path, tasks: int, size: int) -> dict[str, float]:
+    """One run of the whole stage."""
+    steps = Steps()
+    params = MaterializeParams(
+        support_size=size, query_size=size, train_tasks=tasks, validation_tasks=max(tasks // 100, 3)
+    )
+    stage = Stage(
+        name="materialize",
+        root=root,
+        params=Params.model_construct(seed=42, materialize=params),
+        inputs=[materialize.ASSIGNMENTS, materialize.DOCUMENTS, materialize.SENTENCES],
+        outputs=[materialize.TASKS, materialize.METRICS],
+        fingerprint="0" * 64,
+        code=str(time.time_ns()),
+        fan_out=Workers(),
+        reporter=steps,
+    )
+    start = time.perf_counter()
+    record = materialize.run(stage)
+    return {"wall": time.perf_counter() - start, "draw": steps.draw, "examples": record["examples"]}
+
+
+def measured(root: Path, tasks: int, size: int) -> dict[str, float]:
+    """One run in a fresh process, with the peak memory of it and its children."""
+    command = [sys.executable, __file__, "--once", str(root), "--tasks", str(tasks), "--size", str(size)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
+    peak = {"own": 0, "mapped": 0}
+    cpu: dict[int, float] = {}
+    watcher = threading.Thread(target=_watch, args=(process.pid, peak, cpu))
+    watcher.start()
+    output, _ = process.communicate()
+    watcher.join()
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    figures: dict[str, float] = json.loads(output)
+    workers = sum(seconds for pid, seconds in cpu.items() if pid != process.pid)
+    return figures | {name: value / 1e6 for name, value in peak.items()} | {"workers": workers}
+
+
+def _watch(pid: int, peak: dict[str, int], cpu: dict[int, float]) -> None:
+    parent = psutil.Process(pid)
+    try:
+        while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
+            own = mapped = 0
+            for process in [parent, *parent.children(recursive=True)]:
+                try:
+                    memory, times = process.memory_full_info(), process.cpu_times()
+                except psutil.Error:
+                    continue
+                cpu[process.pid] = times.user + times.system
+                own += memory.uss
+                mapped += memory.pss
+            peak["own"], peak["mapped"] = max(peak["own"], own), max(peak["mapped"], mapped)
+            time.sleep(_POLL)
+    except psutil.NoSuchProcess:
+        return
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sentences", type=int, nargs="+", default=[10_000, 1_000_000])
+    parser.add_argument("--tasks", type=int, default=12_000, help="training tasks, evenly over the formats")
+    parser.add_argument("--size", type=int, default=32, help="examples of a set")
+    parser.add_argument("--once", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.once:
+        print(json.dumps(run_stage(arguments.once, arguments.tasks, arguments.size)))
+        return
+    print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    for sentences in arguments.sentences:
+        with tempfile.TemporaryDirectory(prefix="bench_materialize_") as folder:
+            report(Path(folder), sentences, arguments.tasks, arguments.size)
+
+
+def report(root: Path, sentences: int, tasks: int, size: int) -> None:
+    megabytes = write_corpus(root, sentences) / 1e6
+    run = measured(root, tasks, size)
+    before = run["wall"] - run["draw"]
+    examples = run["examples"]
+    print(f"{sentences:>9,} sentences, {megabytes:.0f} MB of text")
+    print(f"          pool       {before:6.1f} s   {sentences / before:,.0f} sentences/s")
+    print(f"          draw       {run['draw']:6.1f} s   {examples:,.0f} examples, {examples / run['draw']:,.0f}/s")
+    cores = f"{examples / run['workers']:,.0f} examples/s a core"
+    print(f"          workers    {run['workers']:6.1f} s of processor time   {cores}")
+    print(f"          stage      {run['wall']:6.1f} s   {examples / run['wall']:,.0f} examples/s")
+    print(f"          peak       {run['own']:6.0f} MB own, {run['mapped']:.0f} MB with mapped")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""`supmer show`: anchor tasks as the model sees them, clusters as a person can tell them apart."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flows.tables import cut, printable
+from flows.workspace import enter
+
+if TYPE_CHECKING:
+    from model.templates import Form, Template
+    from model.tokenization import TemplateTokenizer
+    from storage.cluster_views import Cluster, Clustering
+    from storage.task_shards import StoredExample, StoredTask, TaskIndex
+
+TASKS, BACKBONE = Path("data", "tasks"), Path("data", "sources", "backbone")
+TOPIC_CELLS = 60  # of the sentence that stands for a centroid
+
+
+@click.group(name="show")
+def command() -> None:
+    """Look at the anchor tasks as the model will see them, and at the clusters they come from.
+
+    \b
+    Examples:
+      supmer show tasks --kind ss -n 2
+      supmer show tasks --split validation --json
+      supmer show clusters --format sp
+    """
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An example in the words of its template; numbers of tokens where the backbone's tokenizer is at hand."""
+
+    example_id: str
+    task_id: str
+    kind: str
+    role: str
+    label: int
+    text: str
+    target: str
+    sentence_ids: tuple[str, ...]
+    choices: tuple[int, ...]
+    tokens: int | None
+    full_tokens: int | None
+
+
+@command.command(name="tasks")
+@click.option(
+    "--kind", metavar="KIND", help="One kind only: sp-next, sp-cluster, mc-next, mc-cluster, ss, labeled-NAME."
+)
+@click.option("-n", "--number", type=click.IntRange(min=1), default=5, show_default=True, help="Examples to print.")
+@click.option("--split", type=click.Choice(["train", "validation"]), default="train", show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, other examples.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def show_tasks(kind: str | None, number: int, split: str, seed: int, *, as_json: bool) -> None:
+    """Print examples of the tasks as the model will see them: template, texts cut to length, centroids marked ⟨μ⟩.
+
+    Form and length are metatrain.template and metatrain.max_length of params.yaml.
+    """
+    root = enter()
+    from flows.options import overlaid
+    from storage.task_shards import read_index
+
+    metatrain = overlaid(root, ())[0].metatrain
+    index = read_index(TASKS, split, kinds=None if kind is None else [kind])
+    tokenizer = _tokenizer(metatrain.max_length)
+    drawn = _draw(index, number, random.Random(seed))  # noqa: S311 - a look at examples, no secret
+    topics = _topics(root, drawn)
+    shown = [_shown(task, example, metatrain.template, tokenizer, topics) for task, example in drawn]
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in shown], indent=2, ensure_ascii=False))
+        return
+    for one in shown:
+        _print_example(one)
+    if tokenizer is None:
+        click.echo(f"(texts are not cut: no fast tokenizer in {BACKBONE}, `supmer run acquire` brings it)", err=True)
+
+
+def _tokenizer(max_length: int) -> TemplateTokenizer | None:
+    """The acquired backbone's, wherever its files lie; None where transformers would have to make a fast one first."""
+    from model.tokenization import TOKENIZER, TemplateTokenizer
+    from storage.sources import MANIFEST, read_manifest
+
+    if not (BACKBONE / MANIFEST).is_file():
+        return None
+    folder = Path(read_manifest(BACKBONE)[0].folder)
+    return TemplateTokenizer.from_folder(folder, max_length) if (folder / TOKENIZER).is_file() else None
+
+
+def _draw(index: TaskIndex, number: int, chance: random.Random) -> list[tuple[StoredTask, StoredExample]]:
+    """Examples of tasks drawn at random, the kinds in turn."""
+    from storage.task_shards import TaskShards
+
+    shards = TaskShards(index)
+    by_kind = [index.of_kind(kind).tolist() for kind, _ in sorted(index.kinds)]
+    kinds = [numbers for numbers in by_kind if numbers]
+    drawn = []
+    for turn in range(number):
+        task = shards.read(chance.choice(kinds[turn % len(kinds)]))
+        drawn.append((task, chance.choice(task.examples)))
+    return drawn
+
+
+def _topics(root: Path, drawn: list[tuple[StoredTask, StoredExample]]) -> dict[tuple[str, int], str]:
+    """The nearest sentence of every cluster among the choices, by format and cluster."""
+    wanted: dict[str, set[int]] = {}
+    for task, example in drawn:
+        wanted.setdefault(task.format, set()).update(example.choices)
+    if not any(wanted.values()):
+        return {}
+    from storage.cluster_views import nearest
+    from storage.views import connect, one_line_errors
+
+    with connect(root) as connection, one_line_errors(root):
+        return {
+            (form, cluster): sentences[0].text
+            for form, clusters in wanted.items()
+            for cluster, sentences in nearest(root, connection, form, sorted(clusters), 1).items()
+        }
+
+
+def _shown(
+    task: StoredTask,
+    example: StoredExample,
+    form: Form,
+    tokenizer: TemplateTokenizer | None,
+    topics: dict[tuple[str, int], str],
+) -> Shown:
+    from model.templates import anchor_template
+
+    template = anchor_template(task.kind, form, len(example.texts), task.labels)
+    texts, tokens, full = _cut_texts(template, example, tokenizer)
+    slots = [_slot(cluster, topics.get((task.format, cluster))) for cluster in example.choices]
+    return Shown(
+        example.example_id,
+        task.task_id,
+        task.kind,
+        example.role,
+        example.label,
+        template.render(texts, slots).text,
+        template.target(example.label),
+        example.sentence_ids,
+        example.choices,
+        tokens,
+        full,
+    )
+
+
+def _cut_texts(
+    template: Template, example: StoredExample, tokenizer: TemplateTokenizer | None
+) -> tuple[list[str], int | None, int | None]:
+    if tokenizer is None:
+        return list(example.texts), None, None
+    tokenizer.require(template.form)
+    (encoded,) = tokenizer.encode(template, [example.texts])
+    plain = [tokenizer.plain(text) for text in example.texts]
+    texts = [
+        text if kept >= len(text) else text[:kept].rstrip() + "…"
+        for text, kept in zip(plain, encoded.kept, strict=True)
+    ]
+    return texts, len(encoded.ids), encoded.full_length
+
+
+def _slot(cluster: int, topic: str | None) -> str:
+    return f"⟨μ {cluster}: {cut(topic, TOPIC_CELLS)}⟩" if topic else f"⟨μ {cluster}⟩"
+
+
+def _print_example(one: Shown) -> None:
+    click.echo(click.style(f"{one.kind}  {one.example_id}", bold=True) + f"  {one.role}, label {one.label}")
+    click.echo(f"  input   {printable(one.text)}")
+    click.echo(f"  target  {printable(one.target)}")
+    if one.tokens is not None:
+        longer = f", cut from {one.full_tokens}" if one.full_tokens != one.tokens else ""
+        click.echo(f"  tokens  {one.tokens}{longer}")
+
+
+@command.command(name="clusters")
+@click.option("--format", "form", type=click.Choice(["sp", "mc", "ss"]), help="One format only.")
+@click.option("-n", "--number", type=click.IntRange(min=1), default=10, show_default=True, help="Clusters of a format.")
+@click.option("--sentences", type=click.IntRange(min=1), default=3, show_default=True, help="Sentences of a cluster.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def show_clusters(form: str | None, number: int, sentences: int, *, as_json: bool) -> None:
+    """Print the largest clusters of each format with the sentences nearest to their centroids."""
+    root = enter()
+    from storage.cluster_views import clusterings, largest
+    from storage.views import connect, one_line_errors
+
+    with connect(root) as connection, one_line_errors(root):
+        found = [one for one in clusterings(root, connection) if form in {None, one.format}]
+        clusters = {one.format: largest(root, connection, one.format, number, sentences) for one in found}
+    if as_json:
+        listed = [asdict(one) | {"largest": [asdict(c) for c in clusters[one.format]]} for one in found]
+        click.echo(json.dumps(listed, indent=2, ensure_ascii=False))
+        return
+    for one in found:
+        _print_clustering(one, clusters[one.format])
+
+
+def _print_clustering(clustering: Clustering, clusters: list[Cluster]) -> None:
+    of = f"{clustering.clusters:,} clusters of {clustering.sentences:,} sentences"
+    click.echo(click.style(f"{clustering.format}: {of}", bold=True))
+    for cluster in clusters:
+        merged = f", with what was {', '.join(map(str, cluster.merged))}" if cluster.merged else ""
+        click.echo(f"  cluster {cluster.cluster}: {cluster.size:,} sentences{merged}")
+        for near in cluster.nearest:
+            click.echo(f"    {near.distance:7.3f}  {cut(printable(near.text), 110)}")

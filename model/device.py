@@ -1,0 +1,48 @@
+"""The one place that picks a device: a GPU where there is one, else this process's share of the cores."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+_chosen: int | None = None
+
+
+def device(number: int = 0) -> "torch.device":
+    """The device of this process: the first call's `number` decides which GPU, and it stays with that one.
+
+    Callers give the number of their shard: the first shards go to different workers, so that the workers spread over
+    the GPUs, and none loads its model on more than one.
+    """
+    import torch
+
+    global _chosen  # noqa: PLW0603 - a fact about this process
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    if _chosen is None:
+        _chosen = number % torch.cuda.device_count()
+    return torch.device("cuda", _chosen)
+
+
+@cache
+def cpu_threads() -> int:
+    """This process's share of the cores: OMP_NUM_THREADS, which the worker pool and Dask set, else all of them."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """One core for each operation: sums then come out the same, bit for bit, whatever the number of cores."""
+    import torch
+
+    before, _ = torch.get_num_threads(), cpu_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,136 @@
+"""Sentences as vectors: a sentence-transformers model, or the backbone's own encoder mean-pooled (ALGORITHM §2)."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from model.device import cpu_threads, single_threaded
+
+if TYPE_CHECKING:
+    import torch
+
+BATCH = 16  # sentences a forward pass: measured best on a CPU
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}  # a model brings weights, never programs
+_LONGEST = 512  # tokens, where neither tokenizer nor model names a limit
+_UNLIMITED = 1_000_000  # a tokenizer's way to say that it has no limit is a number beyond this
+_TOKENIZED = 1_024  # texts tokenized at once
+
+
+class Encoder(Protocol):
+    """A model that gives a vector for a sentence."""
+
+    dimension: int
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text after truncation."""
+
+    def forward(self, texts: Sequence[str]) -> "torch.Tensor":
+        """Vectors [texts, dimension] of one batch."""
+
+
+class BackboneEncoder:
+    """The encoder of a sequence-to-sequence model; a sentence is the mean of its last hidden states."""
+
+    def __init__(self, folder: Path, where: "torch.device") -> None:
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder, **_LOCAL)
+        self._encoder: Any = model.get_encoder().eval().to(where)
+        self._device = where
+        self._longest = _limit(self._tokenizer, model.config)
+        self.dimension: int = model.config.hidden_size
+
+    def _tokens(self, texts: Sequence[str], **options: Any) -> Any:
+        return self._tokenizer(list(texts), truncation=True, max_length=self._longest, **options)
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text after truncation."""
+        return [len(ids) for ids in self._tokens(texts).input_ids]
+
+    def forward(self, texts: Sequence[str]) -> "torch.Tensor":
+        """Means [texts, dimension] over the positions that are not padding."""
+        tokens = self._tokens(texts, padding=True, return_tensors="pt").to(self._device)
+        hidden = self._encoder(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask).last_hidden_state
+        mask = tokens.attention_mask.unsqueeze(-1).to(hidden.dtype)
+        means: torch.Tensor = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+        return means
+
+
+def _limit(tokenizer: Any, config: Any) -> int:
+    """The longest input, in tokens, that the tokenizer and the model both allow."""
+    named = (
+        tokenizer.model_max_length,
+        *(getattr(config, key, None) for key in ("n_positions", "max_position_embeddings")),
+    )
+    return min((int(one) for one in named if one and one < _UNLIMITED), default=_LONGEST)
+
+
+class SentenceEncoder:
+    """Any model that sentence-transformers can load, with its own pooling, normalization and maximum length."""
+
+    def __init__(self, folder: Path, where: "torch.device") -> None:
+        from sentence_transformers import SentenceTransformer
+
+        self._model: Any = SentenceTransformer(str(folder), device=str(where), **_LOCAL).eval()
+        self._device = where
+        self.dimension = int(self._model.get_embedding_dimension())
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text after truncation."""
+        longest = self._model.max_seq_length
+        encoded = self._model.tokenizer(list(texts), truncation=longest is not None, max_length=longest)
+        return [len(ids) for ids in encoded["input_ids"]]
+
+    def forward(self, texts: Sequence[str]) -> "torch.Tensor":
+        """What the model calls the sentence embedding, [texts, dimension]."""
+        features = {
+            name: value.to(self._device) if hasattr(value, "to") else value
+            for name, value in self._model.preprocess(list(texts)).items()
+        }
+        vectors: torch.Tensor = self._model(features)["sentence_embedding"]
+        return vectors
+
+
+@lru_cache(maxsize=1)
+def load_encoder(model: str, folder: Path, content: str, where: "torch.device") -> Encoder:  # noqa: ARG001 - a key
+    """The encoder in a folder whose files have the hash `content`; loaded once a process."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return (BackboneEncoder if model == "backbone" else SentenceEncoder)(folder, where)
+
+
+def encode(encoder: Encoder, texts: Sequence[str], batch_size: int = BATCH) -> npt.NDArray[np.float32]:
+    """Vectors [texts, dimension], in the order of the texts.
+
+    Batches hold texts of like length, so that little is padded. On a CPU each batch has one core: that is faster than
+    sharing a batch among cores, and the result does not depend on their number.
+    """
+    import torch
+
+    vectors = np.empty((len(texts), encoder.dimension), np.float32)
+    starts = range(0, len(texts), _TOKENIZED)
+    lengths = [one for start in starts for one in encoder.lengths(texts[start : start + _TOKENIZED])]
+    order = sorted(range(len(texts)), key=lambda row: (-lengths[row], row))
+    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+    def fill(rows: list[int]) -> None:
+        with torch.inference_mode():
+            vectors[rows] = encoder.forward([texts[row] for row in rows]).float().cpu().numpy()
+
+    side_by_side = 1 if torch.cuda.is_available() else cpu_threads()
+    with (
+        single_threaded(),
+        # The number of threads an operation uses is a property of the calling thread as well.
+        ThreadPoolExecutor(side_by_side, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+    ):
+        for _ in pool.map(fill, batches):
+            pass
+    return vectors

@@ -1,0 +1,213 @@
+"""Templates and verbalizers: how an example is put into words for the backbone (ALGORITHM §1–2, paper appendix A).
+
+A template is text with `{fields}`, centroid slots `{μ0}`, `{μ1}`, … and at most one sentinel `<X>`. It has two forms:
+
+    sentinel     for plain T5: `<X>` is `<extra_id_0>`, and the target is `<extra_id_0> label`
+    instruction  for instruction-tuned backbones: an instruction sentence, no sentinel; the target is the label word
+"""
+
+import re
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from storage.errors import InputError
+
+Form = Literal["sentinel", "instruction"]
+SENTINEL = "<extra_id_0>"
+MARK = "<X>"
+CHOICES = ("A", "B", "C", "D")
+
+
+@dataclass(frozen=True)
+class Text:
+    """Where the text of one field stands; `number` counts the fields in the order of the example's texts."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One position of the encoder's input that holds a vector, not a token: the centroid of choice `number`."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Sentinel:
+    """Where plain T5 is asked to fill in the label."""
+
+
+Piece = str | Text | Slot | Sentinel
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """An example as one string, with the spans (in characters) of its texts and slots, by their number."""
+
+    text: str
+    texts: tuple[Span, ...]
+    slots: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class Template:
+    """Pieces in reading order, and the verbalizer: the word of each label.
+
+    Attributes:
+        fields: names of the texts, in the order in which an example holds them.
+        slots: number of centroid slots.
+        verbalizer: label → word.
+    """
+
+    pieces: tuple[Piece, ...]
+    fields: tuple[str, ...]
+    slots: int
+    verbalizer: tuple[str, ...]
+
+    @property
+    def form(self) -> Form:
+        """What the pieces say it is."""
+        return "sentinel" if any(isinstance(piece, Sentinel) for piece in self.pieces) else "instruction"
+
+    def target(self, label: int) -> str:
+        """What the decoder should say."""
+        word = self.verbalizer[label]
+        return f"{SENTINEL} {word}" if self.form == "sentinel" else word
+
+    def render(self, texts: Sequence[str], slots: Sequence[str]) -> Rendered:
+        """The example as one string; `slots` are what stands for the centroids in it."""
+        if len(texts) != len(self.fields) or len(slots) != self.slots:
+            held = f"{len(texts)} texts and {len(slots)} centroids"
+            raise InputError(f"template: takes {len(self.fields)} texts and {self.slots} centroids, not {held}")
+        text_spans, slot_spans = [(0, 0)] * len(texts), [(0, 0)] * len(slots)
+        parts: list[str] = []
+        end = 0
+        for piece in self.pieces:
+            match piece:
+                case Text(number):
+                    part = texts[number]
+                    text_spans[number] = (end, end + len(part))
+                case Slot(number):
+                    part = slots[number]
+                    slot_spans[number] = (end, end + len(part))
+                case Sentinel():
+                    part = SENTINEL
+                case literal:
+                    part = literal
+            parts.append(part)
+            end += len(part)
+        return Rendered("".join(parts), tuple(text_spans), tuple(slot_spans))
+
+
+def parse_template(text: str, fields: Sequence[str], verbalizer: Sequence[str]) -> Template:
+    """A template from its text; whatever is wrong with it is an InputError. `{{` and `}}` stand for braces."""
+    pieces: list[Piece] = []
+    used: list[str] = []
+    try:
+        parsed = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise InputError(f"template {text!r}: {error}: write {{field}}, or {{{{ and }}}} for braces") from error
+    for literal, name, form, conversion in parsed:
+        before, *after = literal.split(MARK)
+        pieces += [before, *(piece for part in after for piece in (Sentinel(), part))]
+        if name is None:
+            continue
+        if form or conversion:
+            raise InputError(f"template {text!r}: {{{name}…}} takes no format: write {{{name}}}")
+        slot = re.fullmatch(r"μ(\d+)", name)
+        if slot is None and name not in fields:
+            raise InputError(f"template {text!r}: no field {name}, there is {', '.join(fields) or 'none'}")
+        pieces.append(Slot(int(slot[1])) if slot else Text(list(fields).index(name)))
+        used.append(name)
+    _check(text, pieces, used, fields, verbalizer)
+    slots = sum(isinstance(piece, Slot) for piece in pieces)
+    return Template(tuple(piece for piece in pieces if piece != ""), tuple(fields), slots, tuple(verbalizer))
+
+
+def _check(
+    text: str, pieces: Sequence[Piece], used: Sequence[str], fields: Sequence[str], verbalizer: Sequence[str]
+) -> None:
+    twice = [name for name in dict.fromkeys(used) if used.count(name) > 1]
+    unused = [name for name in fields if name not in used]
+    slots = sorted(piece.number for piece in pieces if isinstance(piece, Slot))
+    problem = None
+    if twice or unused:
+        problem = f"{', '.join(twice or unused)} must stand in it once"
+    elif slots != list(range(len(slots))):
+        problem = f"its centroids must be μ0 to μ{len(slots) - 1}"
+    elif sum(isinstance(piece, Sentinel) for piece in pieces) > 1:
+        problem = f"{MARK} may stand in it once only"
+    elif not verbalizer or "" in verbalizer or len(set(verbalizer)) < len(verbalizer):
+        problem = f"each label needs a word of its own, not {', '.join(map(repr, verbalizer)) or 'none'}"
+    if problem:
+        raise InputError(f"template {text!r}: {problem}")
+
+
+PAIR, CHOICE, SINGLE = ("s1", "s2"), ("s0", "s1", "s2", "s3", "s4"), ("s0",)
+_YES_NO, _YES_NO_MAYBE = ("yes", "no"), ("yes", "no", "maybe")
+_PAIR_TEXT = "{s1} <X>. {s2}"
+_CHOICE_TEXT = "{s0}? A.{s1} B.{s2} C.{s3} D.{s4}. Answer: <X>"
+_SINGLE_TEXT = "{s0}? A.{μ0} B.{μ1} C.{μ2} D.{μ3}. Answer: <X>"
+_CHOICES_ASKED = "A. {s1} B. {s2} C. {s3} D. {s4} Answer with A, B, C or D:"
+
+_PAIR_ASKED = "Sentence 1: {s1} Sentence 2: {s2} Answer:"
+_APART = "maybe if they are of the same text but apart"
+
+
+def _both(fields: Sequence[str], verbalizer: Sequence[str], sentinel: str, instruction: str) -> dict[Form, Template]:
+    return {
+        "sentinel": parse_template(sentinel, fields, verbalizer),
+        "instruction": parse_template(instruction, fields, verbalizer),
+    }
+
+
+# The sentinel forms are the paper's: plain T5 must tell the two kinds of a format from the support set alone. An
+# instruction says which one is meant.
+ANCHOR_TEMPLATES: dict[str, dict[Form, Template]] = {
+    "sp-next": _both(
+        PAIR,
+        _YES_NO_MAYBE,
+        _PAIR_TEXT,
+        f"Does sentence 2 come right after sentence 1 in a text? Answer yes, no, or {_APART}. {_PAIR_ASKED}",
+    ),
+    "sp-cluster": _both(
+        PAIR, _YES_NO, _PAIR_TEXT, f"Are these two sentences about the same topic? Answer yes or no. {_PAIR_ASKED}"
+    ),
+    "mc-next": _both(
+        CHOICE, CHOICES, _CHOICE_TEXT, f"Which sentence comes right after this one? {{s0}} {_CHOICES_ASKED}"
+    ),
+    "mc-cluster": _both(
+        CHOICE, CHOICES, _CHOICE_TEXT, f"Which sentence is about the same topic as this one? {{s0}} {_CHOICES_ASKED}"
+    ),
+    "ss": _both(
+        SINGLE,
+        CHOICES,
+        _SINGLE_TEXT,
+        "Which topic is this sentence about? {s0} A. {μ0} B. {μ1} C. {μ2} D. {μ3} Answer with A, B, C or D:",
+    ),
+}
+
+
+def labeled_template(form: Form, fields: int, labels: int, words: Sequence[str] | None = None) -> Template:
+    """The template of a labeled set for which nobody gave one: its texts, and the names of its labels.
+
+    Without names the labels are counted from 1: numbers are words that any tokenizer has, and what star ratings are.
+    """
+    names = [f"text{number}" for number in range(1, fields + 1)]
+    body = " ".join(f"{{{name}}}" for name in names)
+    said = words or [str(number) for number in range(1, labels + 1)]
+    asked = f"Which label fits, {', '.join(said[:-1])} or {said[-1]}?".replace("{", "{{").replace("}", "}}")
+    text = f"{body}. Label: {MARK}" if form == "sentinel" else f"{asked} {body} Answer:"
+    return parse_template(text, names, said)
+
+
+def anchor_template(kind: str, form: Form, fields: int, labels: int) -> Template:
+    """The template of a kind of task; labeled sets (`labeled-…`) get one by their numbers of texts and labels."""
+    if kind.startswith("labeled-"):
+        return labeled_template(form, fields, labels)
+    if kind not in ANCHOR_TEMPLATES:
+        raise InputError(f"{kind}: no such kind of task: there is {', '.join(ANCHOR_TEMPLATES)} and labeled-NAME")
+    return ANCHOR_TEMPLATES[kind][form]

@@ -1,0 +1,117 @@
+"""A labeled set ready to be drawn from: texts by number, and the numbers of its examples by split, group and label."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from storage.atomic import write_bytes
+from storage.errors import InputError
+from storage.hashing import json_hash
+from storage.labeled_sets import LabeledRow, label_names, numbered_labels, read_rows, training_files
+from storage.rows import Integers, Rows, RowWriter, map_array
+from storage.sources import AcquiredSource
+
+_KINDS = {"label": "i4", "row": "i8"}
+_BATCH_ROWS = 8_192
+_SUMMARY = "set.json"
+_CELLS = "cells"
+_FEWEST_LABELS = 2
+
+
+@dataclass(frozen=True)
+class LabeledSet:
+    """A set that was read: `rows` examples of `fields` texts each, labels 0 to `labels` − 1."""
+
+    name: str
+    rows: int
+    fields: int
+    labels: int
+    content: str  # hash over all that was read
+
+
+def write_set(folder: Path, source: AcquiredSource, root: Path) -> LabeledSet:
+    """Read a set, every example once, into `folder`."""
+    files = training_files(source)
+    where = f"acquire.datasets.{source.name}"
+    values = {row.label for row in read_rows(files, root)}
+    if len(values) < _FEWEST_LABELS:
+        raise InputError(f"{where}: {len(values)} labels in {len(files)} files, a task needs two: check its files")
+    numbers = numbered_labels(values, label_names(source, root), where)
+    fields = 0
+    with RowWriter(folder, _KINDS) as writer:
+        for batch in _batches(_once(read_rows(files, root))):
+            widths = {len(row.texts) for row in batch} | ({fields} if fields else set())
+            if len(widths) > 1:
+                raise InputError(f"{where}: some rows have one text, some two: make them alike")
+            fields = widths.pop()
+            columns = {
+                "label": np.repeat([numbers[row.label] for row in batch], fields),
+                "row": np.repeat([row.row for row in batch], fields),
+            }
+            writer.append(pa.array([text for row in batch for text in row.texts]), columns)
+        rows = writer.rows // fields
+    content = json_hash([[file.sha256 for file in files], sorted(map(str, numbers.items()))])
+    return LabeledSet(source.name, rows, fields, max(numbers.values()) + 1, content)
+
+
+def _once(rows: Iterator[LabeledRow]) -> Iterator[LabeledRow]:
+    """The rows without those whose texts were there before."""
+    seen: set[int] = set()
+    for row in rows:
+        key = hash(row.texts)  # 64 bits: enough to tell, and never written anywhere
+        if key not in seen:
+            seen.add(key)
+            yield row
+
+
+def _batches(rows: Iterator[LabeledRow]) -> Iterator[list[LabeledRow]]:
+    held: list[LabeledRow] = []
+    for row in rows:
+        held.append(row)
+        if len(held) == _BATCH_ROWS:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+class LabeledPool:
+    """A set that was read, mapped; after `write_groups` also with its groups."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._rows = Rows(folder, _KINDS)
+        path = folder / _SUMMARY
+        summary = orjson.loads(path.read_bytes()) if path.exists() else {"set": None, "cells": {}}
+        self.set = LabeledSet(**summary["set"]) if summary["set"] else None
+        self._cells: dict[str, int] = summary["cells"]
+
+    def texts(self, examples: Integers, fields: int) -> pa.Array:
+        """The texts of some examples, all fields of one before those of the next."""
+        return self._rows.take_texts((examples[:, None] * fields + np.arange(fields)).ravel())
+
+    def labels(self, fields: int) -> Integers:
+        """Label of each example."""
+        values: Integers = self._rows["label"][::fields].astype(np.int64)
+        return values
+
+    def row_numbers(self, examples: Integers, fields: int) -> Integers:
+        """The row each example has in its files."""
+        values: Integers = self._rows["row"][examples * fields]
+        return values
+
+    def cells(self) -> dict[str, Integers]:
+        """`split/group/label` → examples."""
+        ends = np.cumsum([*self._cells.values()])
+        return dict(zip(self._cells, np.split(map_array(self._folder / _CELLS, np.int64), ends[:-1]), strict=True))
+
+
+def write_groups(folder: Path, found: LabeledSet, cells: dict[str, Integers]) -> None:
+    """Keep what tasks are drawn from."""
+    write_bytes(folder / _CELLS, np.concatenate([*cells.values()]).astype(np.int64).tobytes())
+    summary = {"set": asdict(found), "cells": {name: len(examples) for name, examples in cells.items()}}
+    write_bytes(folder / _SUMMARY, orjson.dumps(summary))

@@ -1,0 +1,79 @@
+"""Numbered rows on disk as plain arrays, memory-mapped: a worker takes any of them without loading the rest."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Array = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
+
+_TEXTS = "texts.utf8"
+_ENDS = "texts.ends"
+
+
+def map_array(path: Path, kind: npt.DTypeLike) -> Array:
+    """A file of numbers as an array, read where it is looked at; an empty file is an empty array."""
+    if path.stat().st_size == 0:
+        return np.empty(0, kind)
+    return np.asarray(np.memmap(path, dtype=kind, mode="r"))  # a plain view: memmap itself is slow to index
+
+
+class RowWriter:
+    """Rows appended batch by batch: a text and some numbers each; `kinds` gives the type of each column of numbers."""
+
+    def __init__(self, folder: Path, kinds: Mapping[str, npt.DTypeLike]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.rows = 0
+        self._bytes = 0
+        self._kinds = dict(kinds)
+        self._files = {name: (folder / name).open("wb") for name in (*kinds, _TEXTS, _ENDS)}
+        self._files[_ENDS].write(np.zeros(1, np.int64).tobytes())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def append(self, texts: pa.Array, columns: Mapping[str, Array]) -> None:
+        """Append a batch: texts without nulls, and as many numbers in every column."""
+        texts = texts.cast(pa.large_string())
+        _, offsets, content = texts.buffers()
+        ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        if content is not None:
+            self._files[_TEXTS].write(memoryview(content)[ends[0] : ends[-1]])
+        self._files[_ENDS].write((ends[1:] - ends[0] + self._bytes).tobytes())
+        for name, kind in self._kinds.items():
+            assert len(columns[name]) == len(texts), name
+            self._files[name].write(np.ascontiguousarray(columns[name], kind).tobytes())
+        self._bytes += int(ends[-1] - ends[0])
+        self.rows += len(texts)
+
+
+class Rows:
+    """Rows that a `RowWriter` wrote: `texts` and, by name, the columns of numbers."""
+
+    def __init__(self, folder: Path, kinds: Mapping[str, npt.DTypeLike]) -> None:
+        ends = pa.memory_map(str(folder / _ENDS)).read_buffer()
+        path = folder / _TEXTS
+        content = pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
+        self.texts = pa.LargeStringArray.from_buffers(ends.size // 8 - 1, ends, content)
+        self._columns = {name: map_array(folder / name, kind) for name, kind in kinds.items()}
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, column: str) -> Array:
+        return self._columns[column]
+
+    def take_texts(self, rows: Integers) -> pa.Array:
+        """The texts of some rows, in their order."""
+        return self.texts.take(pa.array(rows)).cast(pa.string())
