@@ -1,5 +1,6 @@
 """A real workspace with tiny models and a small corpus of its own, run once, copied for each test."""
 
+import os
 import random
 import shutil
 import subprocess
@@ -28,13 +29,13 @@ WORDS = PROSE.split()
 @dataclass(frozen=True)
 class Workspace:
     root: Path
+    api: str | None = None  # a Prefect server that is there already
 
     @property
     def environment(self):
-        import os
-
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-        return inherited | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200"}
+        served = {"PREFECT_API_URL": self.api} if self.api else {}
+        return inherited | served | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200"}
 
     def start(self, *arguments, program="supmer", **options):
         return subprocess.Popen(
@@ -134,3 +135,22 @@ def workspace(template, tmp_path):
     root = tmp_path / "workspace"
     subprocess.run(["cp", "-a", template.root, root], check=True)
     return Workspace(root)
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory):
+    """A Prefect server for many runs: starting one for each takes most of a short run's time."""
+    home = tmp_path_factory.mktemp("prefect")
+    environment = os.environ | {"PREFECT_HOME": str(home), "DO_NOT_TRACK": "1"}
+    with (
+        (home / "server.log").open("wb") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "flows.server"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        ) as server,
+    ):
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}/api"
+        server.stdin.close()

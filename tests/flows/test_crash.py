@@ -165,13 +165,13 @@ def test_a_full_disk_is_one_line_and_loses_nothing(template, tmp_path):
 
     place = tmp_path / "small"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", place], check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=150m", "tmpfs", place], check=False)
     if mounted.returncode:
         pytest.skip("mounting is not allowed here")
     try:
         subprocess.run(["cp", "-a", template.root, place / "workspace"], check=True)
         workspace = Workspace(place / "workspace")
-        write_corpus(workspace.root / "texts" / "large.jsonl", 9, 2000, words=400)
+        write_corpus(workspace.root / "texts" / "large.jsonl", 9, 300)
         sentences = {path: path.read_bytes() for path in (workspace.root / "data/corpus").rglob("*.parquet")}
         with (place / "ballast").open("wb") as ballast:
             free = os.statvfs(place)

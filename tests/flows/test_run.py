@@ -1,8 +1,15 @@
 """`supmer run` and its relatives, in real workspaces, beside the real `dvc`."""
 
 import shutil
+from dataclasses import replace
 
+import pytest
 from conftest import write_corpus
+
+
+@pytest.fixture
+def workspace(workspace, prefect_api):
+    return replace(workspace, api=prefect_api)
 
 
 def up_to_date(workspace):
@@ -155,8 +162,6 @@ def test_the_dag_is_drawn_as_text_and_as_mermaid(workspace):
 
 
 def test_outside_a_workspace_one_line_says_so(workspace, tmp_path):
-    from dataclasses import replace
-
     output = replace(workspace, root=tmp_path).run("status", expect=2)
     assert "not inside a supmer workspace" in output
     assert output.count("\n") == 1
