@@ -30,13 +30,16 @@ class Places:
     runner: str = "threads"
     address: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.address is not None and "://" not in self.address:
+            raise InputError(f"--dask {self.address}: not a scheduler address: write it like tcp://10.0.0.1:8786")
+
 
 def run_here(
     session: Session, lock: Lock, nodes: Sequence[Node], forced: frozenset[str], places: Places
 ) -> list[Outcome]:
     """Run the stages and print what becomes of each."""
     width = max(len(node.name) for node in nodes)
-    shards = shard_runner(places)
     died = start_prefect(session.root, lock)
     from flows.pipeline import Run, run_flow
 
@@ -44,7 +47,7 @@ def run_here(
         pipeline=session.pipeline,
         params=session.params,
         reporter=ConsoleReporter(),
-        shard_runner=shards,
+        shard_runner=shard_runner(places),
         forced=forced,
         told=lambda outcome: click.echo(outcome.line(width)),
         after_crash=died,
@@ -62,7 +65,10 @@ def run_single(session: Session, lock: Lock, node: Node, places: Places) -> None
 
 
 def start_prefect(root: Path, lock: Lock) -> bool:
-    """Have Prefect at hand; if an earlier run died, mark it crashed and say so. Return whether one did."""
+    """Have Prefect at hand; if an earlier run died, mark it crashed and say so. Return whether one did.
+
+    Nothing may import Prefect before: it takes its settings from the environment once, at import.
+    """
     stop_on_signals()
     prefect_home.prepare(root)
     if not (root / prefect_home.HOME / "prefect.db").exists():
@@ -82,11 +88,7 @@ def start_prefect(root: Path, lock: Lock) -> bool:
 
 def shard_runner(places: Places) -> Any:
     """The Prefect task runner for shards."""
-    address = places.address
-    if address is not None and "://" not in address:
-        raise InputError(f"--dask {address}: not a scheduler address: write it like tcp://10.0.0.1:8786")
-    prefect_home.prepare(Path.cwd())  # before anything of Prefect is imported
-    if places.runner == "threads" and address is None:
+    if places.runner == "threads" and places.address is None:
         from prefect.task_runners import ThreadPoolTaskRunner
 
         return ThreadPoolTaskRunner(max_workers=places.workers)
@@ -94,8 +96,8 @@ def shard_runner(places: Places) -> Any:
         from prefect_dask import DaskTaskRunner
     except ImportError as error:
         raise InputError("--runner dask needs the dask extra: pip install 'supmer[dask]'") from error
-    if address:
-        return DaskTaskRunner(address=address)
+    if places.address:
+        return DaskTaskRunner(address=places.address)
     return DaskTaskRunner(
         cluster_kwargs={"n_workers": places.workers, "threads_per_worker": 1, "dashboard_address": None}
     )
