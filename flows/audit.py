@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Any, Literal
 
-from storage.lineage import Artifact, StageEvent, emit
+from storage.lineage import Artifact, StageEvent, emit, read_events, run_that_made
 from storage.parquet import count_rows
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ def announce(
     )
 
 
+def is_recorded(pipeline: Pipeline, node: Node) -> bool:
+    """Whether the log knows which run made the stage's outputs as dvc.lock has them."""
+    versions = {str(out): str(out.hash_info.value) for out in pipeline.stage(node.name).outs}
+    return run_that_made(read_events(pipeline.root), node.name, versions) is not None
+
+
 def _artifact(root: Path, item: Any) -> Artifact:
     # Rows of our own shards only: what lies in inputs/ is the user's, and may be anything.
     shards = list((root / str(item)).rglob("*.parquet")) if item.isdir() and not item.IS_DEPENDENCY else []
@@ -57,5 +63,8 @@ def _artifact(root: Path, item: Any) -> Artifact:
 def git_commit(root: Path) -> str | None:
     """The commit that is checked out, with a plus sign if the tree has changes; None without git."""
     command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
-    asked = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    try:
+        asked = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    except FileNotFoundError:  # no git on this machine
+        return None
     return asked.stdout.strip() or None if asked.returncode == 0 else None

@@ -1,13 +1,14 @@
 """The `supmer` command: one verb a module, imported only when it is called."""
 
 import os
+import signal
 import sys
 from importlib import import_module
 from importlib.metadata import version
 
 import click
 
-from storage.errors import InputError
+from storage.errors import InputError, TransientError
 
 VERBS = {
     "run": "run the pipeline, or the stages named, and say of each why it ran or did not",
@@ -37,10 +38,12 @@ class Verbs(click.Group):
         """Import a verb's module and return its command."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"flows.commands.{cmd_name}").command
-        return command
+        from flows.options import accept_settings
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        command: click.Command = import_module(f"flows.commands.{cmd_name}").command
+        return accept_settings(command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """List the verbs with their one-line help."""
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
@@ -61,18 +64,28 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line: bad input is one line and exit code 2, never a traceback."""
+    """Run the command line and leave with its exit code."""
+    # Not from within `_run`: an exception in hand would keep its frames, and what they hold, alive to the very end.
+    sys.exit(_run())
+
+
+def _run() -> int:
+    """Bad input is one line and exit code 2, never a traceback."""
     try:
         code = cli(standalone_mode=False)  # what a verb passes to Context.exit, or nothing
-        sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
+        return 130
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "supmer"
+        return _refuse(f"{error.format_message()} (see `{path} --help`)")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at exit
-        sys.exit(1)
-    except (InputError, OSError) as error:
-        click.echo(f"supmer: {error}", err=True)
-        sys.exit(2)
+        return 128 + signal.SIGPIPE
+    except (click.ClickException, InputError, TransientError, OSError) as error:
+        return _refuse(error.format_message() if isinstance(error, click.ClickException) else str(error))
+    return code if isinstance(code, int) else 0
+
+
+def _refuse(message: str) -> int:
+    click.echo(f"supmer: {message}", err=True)
+    return 2

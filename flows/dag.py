@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import logging
+import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +17,15 @@ from dvc.config import ConfigError
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
 from dvc.repo import Repo
+from dvc.rwlock import rwlock
 from dvc.stage import PipelineStage
 
-from storage.errors import InputError
+from flows.mending import keep_lock_file
+from storage.errors import InputError, first_line
 
 logging.getLogger("dvc").setLevel(logging.ERROR)  # what DVC would print, supmer says in its own words
+
+COMMIT_SECONDS = 600  # how long a finished stage waits for another dvc command to end
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Pipeline:
         try:
             self.repo: Any = Repo(str(root))
         except (DvcException, ConfigError) as error:
-            raise InputError(f"{root}: DVC cannot open this workspace: {_first_line(error)}") from error
+            raise InputError(f"{root}: DVC cannot open this workspace: {first_line(error)}") from error
 
     @property
     def has_git(self) -> bool:
@@ -76,10 +82,31 @@ class Pipeline:
         with dvc_errors(), self.repo.lock:
             yield self.repo
 
+    @contextmanager
+    def claimed(self, name: str) -> Iterator[None]:
+        """Claim a stage's inputs and outputs, so that a `dvc repro` meanwhile is refused before it deletes anything."""
+        with self.locked():
+            stage = self.stage(name)
+        read = [dep.fs_path for dep in stage.deps]
+        write = [out.fs_path for out in stage.outs]
+        hardlink = self.repo.config["core"].get("hardlink_lock", False)
+        with dvc_errors(), rwlock(self.repo.tmp_dir, self.repo.fs, " ".join(sys.argv), read, write, hardlink):
+            yield
+
     def commit(self, name: str) -> None:
-        """Write the stage's outputs to DVC's cache and its entry to dvc.lock."""
+        """Write the stage's outputs to DVC's cache and its entry to dvc.lock; hours of work wait for a busy lock."""
+        keep_lock_file(self.root)
+        deadline = time.monotonic() + COMMIT_SECONDS
         with dvc_errors():
-            self.repo.commit(name, force=True)
+            while True:
+                try:
+                    self.repo.commit(name, force=True)
+                except LockError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(1)
+                else:
+                    return
 
 
 @contextmanager
@@ -90,11 +117,10 @@ def dvc_errors() -> Iterator[None]:
     except LockError as error:
         raise InputError("DVC is at work in this workspace (its lock is taken): wait for it, then try again") from error
     except DvcException as error:
-        raise InputError(f"dvc: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        remedy = ""
+        if "dvc.lock" in str(error):
+            remedy = ": take it back from git, or delete it; `supmer run` then restores what DVC's cache holds"
+        raise InputError(f"dvc: {first_line(error).rstrip('.')}{remedy}") from error
 
 
 def select(nodes: Sequence[Node], targets: Sequence[str], start: str | None, end: str | None) -> list[Node]:
@@ -127,7 +153,7 @@ def ancestors(by_name: dict[str, Node], name: str) -> set[str]:
     waiting = list(by_name[name].upstream)
     while waiting:
         current = waiting.pop()
-        if current not in found:
+        if current not in found and current in by_name:
             found.add(current)
             waiting.extend(by_name[current].upstream)
     return found

@@ -2,40 +2,72 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.measure import measured
+from storage.errors import InputError
 from storage.hashing import json_hash
+from tasks.config import load
 from tasks.contract import FanOut, Record, Reporter, Stage
 
 if TYPE_CHECKING:
     from flows.dag import Node, Pipeline
     from tasks.params import Params
 
+DECIDING_LIBRARIES = ("faiss-cpu", "numpy", "py3langid", "pyarrow", "sentence-transformers", "torch", "transformers")
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a stage's result depends on: `whole` covers inputs, parameters and code, `code` the code alone."""
+
+    whole: str
+    code: str
+
+
+def fingerprint(pipeline: Pipeline, name: str, params: Params) -> Fingerprint:
+    """The fingerprint of a stage as things are now; libraries that decide results count as code."""
+    with pipeline.locked():
+        stage = pipeline.stage(name)
+        inputs = {str(dep): dep.get_hash().value for dep in stage.deps if not hasattr(dep, "params")}
+        sections = [section for dep in stage.deps for section in getattr(dep, "params", ())]
+    values = params.model_dump(mode="json")
+    libraries = {library: version(library) for library in DECIDING_LIBRARIES}
+    code = json_hash([{path: value for path, value in inputs.items() if path.endswith(".py")}, libraries])
+    return Fingerprint(json_hash([inputs, {name: values[name] for name in sections}, libraries]), code)
+
 
 def prepare(
     pipeline: Pipeline, node: Node, params: Params, fan_out: FanOut, reporter: Reporter, *, refresh: bool = False
 ) -> Stage:
     """Bind a stage of dvc.yaml to today's inputs, parameters and code."""
-    with pipeline.locked():
-        dvc_stage = pipeline.stage(node.name)
-        inputs = {str(dep): dep.get_hash().value for dep in dvc_stage.deps if not hasattr(dep, "params")}
-        sections = [name for dep in dvc_stage.deps for name in getattr(dep, "params", ())]
-    values = params.model_dump(mode="json")
+    now = fingerprint(pipeline, node.name, params)
     return Stage(
         name=node.name,
         root=pipeline.root,
         params=params,
         inputs=node.inputs,
         outputs=node.outputs,
-        fingerprint=json_hash({"inputs": inputs, "parameters": {name: values[name] for name in sections}}),
-        code=json_hash({path: value for path, value in inputs.items() if path.endswith(".py")}),
+        fingerprint=now.whole,
+        code=now.code,
         fan_out=fan_out,
         reporter=reporter,
         refresh=refresh,
     )
+
+
+def refuse_changed(pipeline: Pipeline, stage: Stage) -> None:
+    """Refuse to record a result whose inputs, parameters or code are no longer those it was made of."""
+    now = fingerprint(pipeline, stage.name, load(pipeline.root / "params.yaml"))
+    if now.whole != stage.fingerprint:
+        raise InputError(
+            f"params.yaml, an input or the code of {stage.name} changed while it ran: its result is not recorded; "
+            "run again, finished shards are kept"
+        )
 
 
 def execute(stage: Stage) -> Record:

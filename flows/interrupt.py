@@ -28,6 +28,8 @@ def stop_on_signals() -> None:
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     """End without waiting for shards: whatever is half done was written beside its place and is never seen."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.stdout.isatty():
+        click.echo("\x1b[?25h", nl=False)  # a live bar hides the cursor
     click.echo("\ninterrupted: finished stages and shards are kept; `supmer run` goes on from here", err=True)
     children = psutil.Process().children(recursive=True)
     if "prefect" in sys.modules:

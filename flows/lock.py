@@ -24,26 +24,51 @@ class Holder:
     since: str
 
 
+@dataclass
+class Lock:
+    """The workspace, held: `dead` is the run that died holding it and has not been mended since."""
+
+    dead: Holder | None
+    mended: bool = False
+
+
 @contextmanager
-def workspace_lock(root: Path, command: str) -> Iterator[Holder | None]:
-    """Hold the workspace; yield the earlier holder if it died without letting go, else None.
+def workspace_lock(root: Path, command: str) -> Iterator[Lock]:
+    """Hold the workspace, or refuse in one line that names who does.
 
     The kernel drops the lock of a dead process; the file's content stays, and tells that it died.
     """
     path = root / LOCK
     path.parent.mkdir(exist_ok=True)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _taken(file.fileno()):
             holder = _read(file.read())
             who = f"process {holder.pid} (`{holder.command}`, since {holder.since})" if holder else "another process"
-            raise InputError(f"{who} is running in this workspace: wait for it, or stop it first") from None
-        dead = _read(file.read())
+            raise InputError(f"{who} is running in this workspace: wait for it, or stop it first")
+        lock = Lock(_read(file.read()))
         mine = Holder(os.getpid(), command, datetime.now(UTC).isoformat(timespec="seconds"))
         _write(file.fileno(), orjson.dumps(mine))
-        yield dead
-        _write(file.fileno(), b"")
+        try:
+            yield lock
+        finally:
+            _write(file.fileno(), b"" if lock.mended or not lock.dead else orjson.dumps(lock.dead))
+
+
+def is_free(root: Path) -> bool:
+    """Whether nobody holds the workspace just now."""
+    path = root / LOCK
+    if not path.exists():
+        return True
+    with path.open("rb") as file:
+        return _taken(file.fileno())
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def forget(root: Path) -> None:

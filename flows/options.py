@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from flows.workspace import find_root
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +31,24 @@ def set_option(command: _Command) -> _Command:
         metavar="KEY=VALUE",
         help="Set a parameter, for example -S sample.budget_mb=5. May be repeated.",
     )(command)
+
+
+def accept_settings(command: click.Command) -> click.Command:
+    """Let a command that reads no parameters take `-S` all the same: the setting is checked, and changes nothing."""
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            accept_settings(inner)
+    elif all(option.name != "settings" for option in command.params):
+        help_text = "Check a parameter; this command reads none."
+        option = click.Option(["-S", "--set", "settings"], multiple=True, metavar="KEY=VALUE", help=help_text)
+        option.expose_value, option.callback = False, _check
+        command.params.append(option)
+    return command
+
+
+def _check(_context: click.Context, _option: click.Parameter, settings: tuple[str, ...]) -> None:
+    if settings:
+        overlaid(find_root(), settings)
 
 
 def overlaid(root: Path, settings: Sequence[str]) -> tuple[Params, dict[str, Any] | None]:
@@ -56,14 +75,25 @@ def _applied(root: Path, settings: Sequence[str]) -> tuple[Document, Params, lis
 
     document = read(root / PARAMS_FILE)
     if not settings:
-        return document, validate(document), []
+        return document, _whole(document, validate(document)), []
     from tasks.assignments import override
     from tasks.changes import changes
 
     changed = override(document, settings)
-    params = validate(changed)
+    params = _whole(changed, validate(changed))
     try:
         before, after = validate(document).model_dump(), params.model_dump()
     except InputError:  # the settings mend what the file has wrong: only what is written can be compared
         before, after = document.values, changed.values
     return changed, params, changes(before, after)
+
+
+def _whole(document: Document, params: Params) -> Params:
+    """Refuse a file that leaves a key to its default: DVC sees what is written, and would miss a new default."""
+    from tasks.knobs import flatten
+
+    written = flatten(document.values)
+    for key, value in flatten(params.model_dump()).items():
+        if key not in written and not any(one.startswith(f"{key}.") for one in written):
+            raise InputError(f"{document.path.name}: {key}: is missing: write it down (its default is {value})")
+    return params

@@ -7,7 +7,7 @@ import threading
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -19,14 +19,14 @@ from prefect.futures import wait
 from prefect.states import Completed, Failed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from flows.audit import announce
-from flows.dag import Node, Pipeline
-from flows.execution import execute, prepare
+from flows.audit import announce, is_recorded
+from flows.dag import Node, Pipeline, ancestors
+from flows.execution import execute, prepare, refuse_changed
 from flows.freshness import assess, restore
 from flows.interrupt import stop_on_signals
 from flows.outcome import Outcome
 from flows.prefect_home import workspace_tag
-from storage.errors import InputError, TransientError
+from storage.errors import InputError, TransientError, first_line
 from tasks.contract import Record, Reporter
 from tasks.fanout import PrefectFanOut
 from tasks.params import Params
@@ -45,6 +45,7 @@ class Run:
     shard_runner: TaskRunner[Any]
     forced: frozenset[str] = frozenset()
     told: Callable[[Outcome], None] = lambda _outcome: None
+    after_crash: bool = False
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     _dvc: threading.RLock = field(default_factory=threading.RLock)  # one stage at a time asks or changes DVC
 
@@ -73,6 +74,9 @@ class Run:
         with self._dvc:
             freshness = assess(self.pipeline, node.name)
             if not forced and freshness.state == "fresh":
+                if self.after_crash and not is_recorded(self.pipeline, node):  # killed between its end and its record
+                    record = {"why": ["it had ended before the crash"]}
+                    announce(self.pipeline, node, "COMPLETE", str(uuid.uuid4()), datetime.now(UTC), record)
                 return Outcome(node.name, "cached", freshness.reasons)
             if not forced and freshness.state == "restorable":
                 restore(self.pipeline, node.name)
@@ -88,18 +92,21 @@ class Run:
             stage = prepare(
                 self.pipeline, node, self.params, PrefectFanOut(self.shard_runner), self.reporter, refresh=refresh
             )
-        announce(self.pipeline, node, "START", run_id, started, {"why": list(why)})
+            announce(self.pipeline, node, "START", run_id, started, {"why": list(why)})
         try:
-            record = execute(stage)
-            if commit:
-                with self._dvc:
+            with self.pipeline.claimed(node.name) if commit else nullcontext():
+                record = execute(stage)
+            with self._dvc:
+                refuse_changed(self.pipeline, stage)
+                if commit:
                     self.pipeline.commit(node.name)
             stage.settle()
         except BaseException as error:
-            with suppress(InputError, OSError):  # a full disk ends both; the first reason is the one to tell
+            with self._dvc, suppress(InputError, OSError):  # a full disk ends both; the first reason is the one to tell
                 announce(self.pipeline, node, "FAIL", run_id, datetime.now(UTC), {"error": str(error)})
             raise
-        announce(self.pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
+        with self._dvc:
+            announce(self.pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
         return record
 
 
@@ -114,13 +121,14 @@ def run_flow(run: Run, nodes: Sequence[Node], workers: int) -> list[Outcome]:
     runner: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=len(nodes))
     with tags("supmer", workspace_tag(run.pipeline.root)), worker_processes(workers):
         try:
-            flow(name="supmer", task_runner=runner)(_supmer)(run_id, return_state=True)
-        except Exception as error:
-            if not run.outcomes:
-                raise InputError(f"Prefect could not run the flow ({error}): see .prefect/server.log") from error
+            state = flow(name="supmer", task_runner=runner)(_supmer)(run_id, return_state=True)
+            problem = state.message or str(state.name)
+        except Exception as error:  # noqa: BLE001 - told with the stages it kept from running
+            problem = first_line(error)
         finally:
             del _runs[run_id]
-    return [run.outcomes.get(node.name) or _not_reached(run, node) for node in nodes]
+    by_name = {node.name: node for node in nodes}
+    return [run.outcomes.get(name) or _not_reached(run, by_name, name, problem) for name in by_name]
 
 
 def _supmer(run_id: str) -> State[None]:
@@ -132,7 +140,7 @@ def _supmer(run_id: str) -> State[None]:
         stage: Any = task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)(_stage)
         futures[name] = stage.submit(run_id, name, wait_for=upstream)
     wait(list(futures.values()))
-    failed = [name for name, future in futures.items() if future.state.is_failed()]
+    failed = [name for name, future in futures.items() if future.state.is_failed() or future.state.is_crashed()]
     return Failed(message=f"failed: {', '.join(failed)}") if failed else Completed()
 
 
@@ -157,10 +165,15 @@ def run_function(run: Run, node: Node, workers: int) -> None:
         alone()
 
 
-def _not_reached(run: Run, node: Node) -> Outcome:
-    """A stage Prefect did not start because something above it failed."""
-    failed = [name for name, outcome in run.outcomes.items() if outcome.verdict == "failed"]
-    outcome = Outcome(node.name, "skipped", (f"{', '.join(failed) or 'an earlier stage'} failed",))
-    run.outcomes[node.name] = outcome
+def _not_reached(run: Run, nodes: dict[str, Node], name: str, problem: str) -> Outcome:
+    """A stage Prefect did not start: because something above it failed, or because Prefect itself did."""
+    failed = [
+        above for above in ancestors(nodes, name) if above in run.outcomes and run.outcomes[above].verdict == "failed"
+    ]
+    if failed:
+        outcome = Outcome(name, "skipped", (f"{', '.join(sorted(failed))} failed",))
+    else:
+        outcome = Outcome(name, "failed", (f"Prefect did not run it ({problem}): see .prefect/server.log",))
+    run.outcomes[name] = outcome
     run.told(outcome)
     return outcome

@@ -8,9 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from storage.errors import InputError
-
 HOME = Path(".prefect")
+PAGE = 100
 
 
 def settings(root: Path) -> dict[str, str]:
@@ -34,8 +33,8 @@ def workspace_tag(root: Path) -> str:
     return f"workspace:{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
 
 
-def mark_crashed(root: Path) -> int:
-    """Mark this workspace's flow and task runs that still count as running as crashed; return how many flow runs.
+def mark_crashed(root: Path) -> None:
+    """Mark this workspace's flow and task runs that still count as running as crashed.
 
     Only called while holding the lock, before this run starts: whatever still runs by the records is dead.
     """
@@ -54,25 +53,16 @@ def mark_crashed(root: Path) -> int:
 
     unfinished = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
     mine = FlowRunFilterTags(all_=[workspace_tag(root)])
+    flows = FlowRunFilter(tags=mine, state=FlowRunFilterState(type=FlowRunFilterStateType(any_=unfinished)))
+    waiting = [*unfinished, StateType.SCHEDULED]  # a task between two tries
+    tasks = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=waiting)))
     dead: Any = Crashed(message="The process was killed; the next run went on from its finished shards.")
     with get_client(sync_client=True) as client:
-        flow_runs = client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(
-                tags=mine, state=FlowRunFilterState(type=FlowRunFilterStateType(any_=unfinished))
-            )
-        )
-        task_runs = client.read_task_runs(
-            flow_run_filter=FlowRunFilter(tags=mine),
-            task_run_filter=TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=unfinished))),
-        )
-        for flow_run in flow_runs:
-            client.set_flow_run_state(flow_run.id, dead, force=True)
-        for task_run in task_runs:
-            client.set_task_run_state(task_run.id, dead, force=True)
-    return len(flow_runs)
-
-
-def require_address(address: str | None) -> None:
-    """Refuse a Dask address that is not one."""
-    if address is not None and "://" not in address:
-        raise InputError(f"--dask {address}: not a scheduler address: write it like tcp://10.0.0.1:8786")
+        while flow_runs := client.read_flow_runs(flow_run_filter=flows, limit=PAGE):
+            for flow_run in flow_runs:
+                client.set_flow_run_state(flow_run.id, dead, force=True)
+        while task_runs := client.read_task_runs(
+            flow_run_filter=FlowRunFilter(tags=mine), task_run_filter=tasks, limit=PAGE
+        ):
+            for task_run in task_runs:
+                client.set_task_run_state(task_run.id, dead, force=True)

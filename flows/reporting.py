@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -45,7 +45,8 @@ class Bar:
             click.echo(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}, {self._left(now)}")
         if now - self._artifact >= ARTIFACT_SECONDS or self.done == self.total:
             self._artifact = now
-            self._tell_prefect()
+            with suppress(Exception):  # a display that fails must not fail the work it shows
+                self._tell_prefect()
 
     def _left(self, now: float) -> str:
         rate = self.done / max(now - self.started, 1e-9)

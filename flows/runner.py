@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import click
 
 from flows import prefect_home
 from flows.interrupt import stop_on_signals
-from flows.lock import workspace_lock
+from flows.lock import Lock
 from flows.outcome import Outcome
 from flows.reporting import ConsoleReporter
 from flows.server import start_server, wait_until_ready
@@ -22,70 +22,82 @@ if TYPE_CHECKING:
     from flows.session import Session
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where shards run: `runner` is threads or dask, `address` an existing Dask scheduler."""
+
+    workers: int
+    runner: str = "threads"
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.address is not None and "://" not in self.address:
+            raise InputError(f"--dask {self.address}: not a scheduler address: write it like tcp://10.0.0.1:8786")
+
+
 def run_here(
-    session: Session,
-    nodes: Sequence[Node],
-    forced: frozenset[str],
-    runner: str,
-    address: str | None,
-    workers: int,
-    command: str,
+    session: Session, lock: Lock, nodes: Sequence[Node], forced: frozenset[str], places: Places
 ) -> list[Outcome]:
-    """Run the stages under the workspace's lock and print what becomes of each."""
+    """Run the stages and print what becomes of each."""
     width = max(len(node.name) for node in nodes)
-    with prefect_ready(session.root, command):
-        from flows.pipeline import Run, run_flow
+    died = start_prefect(session.root, lock)
+    from flows.pipeline import Run, run_flow
 
-        run = Run(
-            pipeline=session.pipeline,
-            params=session.params,
-            reporter=ConsoleReporter(),
-            shard_runner=shard_runner(runner, address, workers),
-            forced=forced,
-            told=lambda outcome: click.echo(outcome.line(width)),
-        )
-        return run_flow(run, nodes, workers)
+    run = Run(
+        pipeline=session.pipeline,
+        params=session.params,
+        reporter=ConsoleReporter(),
+        shard_runner=shard_runner(places),
+        forced=forced,
+        told=lambda outcome: click.echo(outcome.line(width)),
+        after_crash=died,
+    )
+    return run_flow(run, nodes, places.workers)
 
 
-def run_single(session: Session, node: Node, workers: int) -> None:
+def run_single(session: Session, lock: Lock, node: Node, places: Places) -> None:
     """Run one stage's function, as `dvc repro` asks."""
-    with prefect_ready(session.root, f"supmer stage {node.name}"):
-        from flows.pipeline import Run, run_function
+    start_prefect(session.root, lock)
+    from flows.pipeline import Run, run_function
 
-        run = Run(session.pipeline, session.params, ConsoleReporter(), shard_runner("threads", None, workers))
-        run_function(run, node, workers)
-
-
-@contextmanager
-def prefect_ready(root: Path, command: str) -> Iterator[None]:
-    """Hold the workspace with Prefect at hand; if an earlier run died, mark it crashed."""
-    with workspace_lock(root, command) as dead:
-        stop_on_signals()
-        prefect_home.prepare(root)
-        if not (root / prefect_home.HOME / "prefect.db").exists():
-            click.echo("preparing Prefect's database in .prefect (first run only, about half a minute)")
-        log = root / prefect_home.HOME / "server.log"
-        server = start_server(log)
-        import prefect  # noqa: F401 - two seconds of imports, while the server starts
-
-        wait_until_ready(server, log)
-        if dead:
-            prefect_home.mark_crashed(root)
-            click.echo(f"the run of {dead.since} (process {dead.pid}) died: marked crashed in Prefect, going on")
-        yield
+    run = Run(session.pipeline, session.params, ConsoleReporter(), shard_runner(places))
+    run_function(run, node, places.workers)
 
 
-def shard_runner(runner: str, address: str | None, workers: int) -> Any:
+def start_prefect(root: Path, lock: Lock) -> bool:
+    """Have Prefect at hand; if an earlier run died, mark it crashed and say so. Return whether one did.
+
+    Nothing may import Prefect before: it takes its settings from the environment once, at import.
+    """
+    stop_on_signals()
+    prefect_home.prepare(root)
+    if not (root / prefect_home.HOME / "prefect.db").exists():
+        click.echo("preparing Prefect's database in .prefect (first run only, about half a minute)")
+    log = root / prefect_home.HOME / "server.log"
+    server = start_server(log)
+    import prefect  # noqa: F401 - two seconds of imports, while the server starts
+
+    wait_until_ready(server, log)
+    if lock.dead is None:
+        return False
+    prefect_home.mark_crashed(root)
+    lock.mended = True
+    click.echo(f"the run of {lock.dead.since} (process {lock.dead.pid}) died: marked crashed in Prefect, going on")
+    return True
+
+
+def shard_runner(places: Places) -> Any:
     """The Prefect task runner for shards."""
-    prefect_home.require_address(address)
-    if runner == "threads" and address is None:
+    if places.runner == "threads" and places.address is None:
         from prefect.task_runners import ThreadPoolTaskRunner
 
-        return ThreadPoolTaskRunner(max_workers=workers)
+        return ThreadPoolTaskRunner(max_workers=places.workers)
     try:
         from prefect_dask import DaskTaskRunner
     except ImportError as error:
         raise InputError("--runner dask needs the dask extra: pip install 'supmer[dask]'") from error
-    if address:
-        return DaskTaskRunner(address=address)
-    return DaskTaskRunner(cluster_kwargs={"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None})
+    if places.address:
+        return DaskTaskRunner(address=places.address)
+    return DaskTaskRunner(
+        cluster_kwargs={"n_workers": places.workers, "threads_per_worker": 1, "dashboard_address": None}
+    )

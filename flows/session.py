@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flows.lock import is_free
 from flows.options import overlaid, persisted
 from flows.workspace import enter
 from storage.inputs import sync_links
@@ -29,16 +30,17 @@ class Session:
 
 
 def open_session(settings: Sequence[str], *, keep: bool) -> Session:
-    """Enter the workspace with `-S` settings: kept in params.yaml by a run, only supposed by a question."""
+    """Enter the workspace with `-S` settings: kept in params.yaml by who holds the workspace, else only supposed."""
     root = enter()
     what_if = None
-    if settings and keep:
-        params, changed = persisted(root, settings)
-        for line in changed:
+    params, supposed = overlaid(root, settings)
+    if keep or (supposed is None and is_free(root)):  # a question changes nothing, least of all under a run's feet
+        sync_links(root, params.acquire)
+    if keep:  # last, when nothing is left to refuse
+        for line in persisted(root, settings)[1]:
             click.echo(f"params.yaml: {line}", err=True)
     else:
-        params, what_if = overlaid(root, settings)
-    sync_links(root, params.acquire)
+        what_if = supposed
     from flows.dag import Pipeline
 
     return Session(root, params, Pipeline(root), what_if)

@@ -23,6 +23,8 @@ def find_root(start: Path | None = None) -> Path:
     for folder in (here, *here.parents):
         if (folder / "dvc.yaml").is_file() and (folder / "params.yaml").is_file():
             return folder
+        if (folder / "dvc.yaml").is_file() and (folder / "profiles").is_dir():
+            raise InputError(f"{folder / 'params.yaml'}: is missing: `supmer params use quickstart` puts one there")
     raise InputError(f"{here}: not inside a supmer workspace (no dvc.yaml with params.yaml here or above): cd into one")
 
 

@@ -52,9 +52,10 @@ def remove(path: Path) -> None:
 
 def link_or_copy(source: Path, target: Path) -> None:
     """Make `target` the same file as `source` without doubling the disk where the file system allows it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    try:
-        target.hardlink_to(source)
-    except OSError:
-        shutil.copyfile(source, target)
+    if target.exists() and target.samefile(source):
+        return
+    with replacing_file(target) as beside:
+        try:
+            beside.hardlink_to(source)
+        except OSError:
+            shutil.copyfile(source, beside)

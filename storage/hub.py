@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from storage.atomic import link_or_copy
-from storage.errors import InputError, TransientError
+from storage.errors import InputError, TransientError, first_line
 from storage.sources import SINGLE_ROLES, SourceSpec, select
 
 CARD = "README.md"
@@ -138,14 +138,10 @@ def _explained(spec: SourceSpec, parameter: str) -> Iterator[None]:
             ) from error
         raise TransientError(f"{where}: the hub did not answer: check the network, try again, or {instead}") from error
     except errors.HFValidationError as error:
-        raise InputError(f"{where}: not the name of a repository ({_first_line(error)})") from error
+        raise InputError(f"{where}: not the name of a repository ({first_line(error)})") from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         kind = TransientError if status in _BUSY or status >= 500 else InputError
-        raise kind(f"{where}: the hub answered {status}: {_first_line(error)}: try again, or {instead}") from error
+        raise kind(f"{where}: the hub answered {status}: {first_line(error)}: try again, or {instead}") from error
     except httpx2.HTTPError as error:
-        raise TransientError(f"{where}: the hub cannot be reached ({_first_line(error)}), or {instead}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise TransientError(f"{where}: the hub cannot be reached ({first_line(error)}), or {instead}") from error

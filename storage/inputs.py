@@ -27,6 +27,12 @@ def sync_links(root: Path, acquire: WantedSources) -> None:
             _link(root / name, target)
 
 
+def missing_sources(root: Path, acquire: WantedSources) -> list[NamedSource]:
+    """The `path:` sources that are not there."""
+    local = [source for source in named_sources(acquire) if source.spec.kind is Kind.PATH]
+    return [source for source in local if not (root / Path(source.spec.location).expanduser()).exists()]
+
+
 def local_files(root: Path, source: NamedSource) -> dict[str, str]:
     """The files of a `path:` source in order, {name within the source: absolute path}; hidden files do not count."""
     base = os.path.abspath(root / Path(source.spec.location).expanduser())  # noqa: PTH100 - links in it stay as they are

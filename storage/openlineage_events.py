@@ -68,13 +68,9 @@ def _run_facets(event: StageEvent) -> dict[str, Any]:
 
 def _job_facets(event: StageEvent) -> dict[str, Any]:
     facets: dict[str, Any] = {"jobType": job_type_job.JobTypeJobFacet("BATCH", "SUPMER", jobType="STAGE")}
-    if event.git_commit:
+    if event.git_commit:  # of the workspace's own repository, which may have no address
         facets["sourceCodeLocation"] = source_code_location_job.SourceCodeLocationJobFacet(
-            type="git",
-            url=f"{PRODUCER}/blob/{event.git_commit.rstrip('+')}/dvc.yaml",
-            repoUrl=PRODUCER,
-            path="dvc.yaml",
-            version=event.git_commit,
+            type="git", url=f"git:{event.git_commit.rstrip('+')}:dvc.yaml", path="dvc.yaml", version=event.git_commit
         )
     return facets
 

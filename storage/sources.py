@@ -290,4 +290,4 @@ def read_manifest(folder: Path) -> list[AcquiredSource]:
     except FileNotFoundError:
         raise InputError(f"{path}: not there: run `supmer run acquire`") from None
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not a source manifest ({error}): run `supmer run acquire --force`") from error
+        raise InputError(f"{path}: not a source manifest ({error}): run `supmer run --force acquire`") from error

@@ -25,7 +25,7 @@ PARQUET_MAGIC = b"PAR1"
 CHUNK_BYTES = 1 << 20
 RESTORE = "`supmer run` restores or recomputes it"
 
-Kind = Literal["missing", "changed", "truncated", "extra", "unreadable", "cache", "source", "invariant"]
+Kind = Literal["missing", "changed", "truncated", "extra", "unreadable", "cache", "source", "invariant", "unrecorded"]
 Told = Callable[[int, int], None]
 """Called with bytes hashed so far and bytes in all."""
 
@@ -104,6 +104,10 @@ def verify_outputs(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
     cache = cache_folder(pipeline.root)
     expected: list[Expected] = []
     unlisted: list[tuple[LockedStage, LockedPath]] = []  # directories whose listing the cache does not hold
+    locked = {output.path for stage in pipeline.current() for output in stage.outputs}
+    for declared in pipeline.outputs():
+        if declared not in locked and (pipeline.root / declared).exists():
+            yield Finding("unrecorded", declared, "is there, but dvc.lock does not know it", "`supmer run` records it")
     for stage in pipeline.current():
         for output in stage.outputs:
             yield from _expect(pipeline.root, cache, stage, output, expected, unlisted)

@@ -18,6 +18,7 @@ from storage.lockfile import read_pipeline
 
 DEFAULT_MEMORY_MB = 2048
 BATCH_ROWS = 2048
+SOURCES = "data/sources"  # what came from outside is no dataset of ours
 _connections = itertools.count()
 NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|BIGNUM)$")
 WRITES = re.compile(r"COPY|INSERT|UPDATE|DELETE|MERGE|CREATE|EXPORT")
@@ -56,7 +57,8 @@ def datasets(root: Path) -> list[Dataset]:
     for path, stage in outputs.items():
         folder = root / path
         shards = tuple(sorted(shard for shard in folder.rglob("*.parquet") if shard.is_file()))
-        if shards or not folder.exists():
+        unmade = not folder.exists() and not folder.suffix and not Path(path).is_relative_to(SOURCES)
+        if shards or unmade:
             name = Path(path).name
             unique = name if last.count(name) == 1 else f"{Path(path).parent.name}_{name}"
             found.append(Dataset(unique, path, stage, shards))
@@ -168,7 +170,8 @@ def _reading_part(connection: duckdb.DuckDBPyConnection, query: str) -> str:
     """
     statements = connection.extract_statements(query)
     if len(statements) != 1:
-        raise InputError(f"sql: one statement at a time, found {len(statements)}")
+        found = f"one statement at a time, found {len(statements)}" if statements else "no query given"
+        raise InputError(f"sql: {found}")
     kind = statements[0].type
     body = query
     if kind == duckdb.StatementType.EXPLAIN:

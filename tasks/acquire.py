@@ -6,7 +6,7 @@ import orjson
 
 from model.onnx_t5 import convert, is_onnx_t5
 from storage.atomic import remove, write_bytes
-from storage.errors import InputError
+from storage.errors import InputError, first_line
 from storage.hashing import file_hash, json_hash
 from storage.hub import fetch_repository
 from storage.inputs import local_files, sync_links
@@ -54,11 +54,13 @@ def run(stage: Stage) -> Record:
 
 
 def _shard(root: Path, source: NamedSource) -> Shard:
-    """One source as a shard. A local file counts as unchanged while its size and time of change are the same."""
+    """One source as a shard. A local file counts as unchanged while it is the same file of the same size and times."""
     payload: Record = {"role": source.role, "spec": source.spec.text}
     if source.spec.kind is Kind.PATH:
         states = [(name, Path(path).stat()) for name, path in local_files(root, source).items()]
-        payload["local"] = json_hash([[name, state.st_size, state.st_mtime_ns] for name, state in states])
+        payload["local"] = json_hash(
+            [[name, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino] for name, state in states]
+        )
     return Shard(f"{source.role}/{source.name}", payload, hint={"name": source.name, "root": str(root)})
 
 
@@ -137,7 +139,7 @@ def check_backbone(folder: Path) -> Record:
         tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
         model, info = AutoModelForSeq2SeqLM.from_pretrained(folder, **_LOCAL, output_loading_info=True)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"not an encoder-decoder model that transformers can load ({_first_line(error)})") from error
+        raise InputError(f"not an encoder-decoder model that transformers can load ({first_line(error)})") from error
     missing = sorted(info["missing_keys"])
     if missing:
         raise InputError(f"{len(missing)} weights are missing, the first is {missing[0]}: the model is not whole")
@@ -165,7 +167,7 @@ def check_embedder(folder: Path) -> Record:
         model = SentenceTransformer(str(folder), device="cpu", **_LOCAL)
         vector = model.encode([_PROBE], show_progress_bar=False)[0]
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"not a model that sentence-transformers can load ({_first_line(error)})") from error
+        raise InputError(f"not a model that sentence-transformers can load ({first_line(error)})") from error
     if not np.isfinite(vector).all():
         raise InputError("its embedding of a plain sentence is not finite: the model is damaged")
     return {"dimension": int(vector.shape[0])}
@@ -177,7 +179,3 @@ def _quiet() -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,6 +1,7 @@
 """The stage contract: declared inputs, outputs whole or absent, finished shards never redone."""
 
 import importlib
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ ShardFunction = Callable[[Record, Path], Record]
 """Reads what its payload names, writes its files into the folder it is given, returns a JSON record."""
 
 SHARD_STORE = Path(".supmer", "shards")
+USED = "used.json"  # which shards the current outputs are made of
 MARKER = "record.json"  # written last: a shard folder with it is whole
 
 
@@ -52,18 +54,35 @@ class Job:
     def execute(self) -> Record:
         """Do the work, or return the record of work already done; the folder appears whole or not at all."""
         folder = Path(self.folder)
-        if (folder / MARKER).exists():
-            done: Record = orjson.loads((folder / MARKER).read_bytes())
+        if (done := finished_record(folder)) is not None:
             return done
-        partial = folder.with_name(f"{folder.name}.partial-shard")
-        remove(partial)
+        partial = folder.with_name(f"{folder.name}.partial-{uuid.uuid4().hex[:8]}")  # a Dask cluster may try twice
         partial.mkdir(parents=True)
-        module, _, name = self.function.partition(":")
-        function: ShardFunction = getattr(importlib.import_module(module), name)
-        record = function(self.payload | self.hint, partial)
-        write_bytes(partial / MARKER, orjson.dumps(record))
-        publish(partial, folder)
+        try:
+            module, _, name = self.function.partition(":")
+            function: ShardFunction = getattr(importlib.import_module(module), name)
+            record = function(self.payload | self.hint, partial)
+            files = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
+            write_bytes(partial / MARKER, orjson.dumps({"record": record, "files": files}))
+            publish(partial, folder)
+        finally:
+            remove(partial)
         return record
+
+
+def finished_record(folder: Path) -> Record | None:
+    """The record of a shard that is done and whole; None if there is none, or a file of it is gone or cut."""
+    try:
+        marker = orjson.loads((folder / MARKER).read_bytes())
+        whole = all((folder / name).stat().st_size == size for name, size in marker["files"].items())
+    except (OSError, orjson.JSONDecodeError, KeyError):
+        return None
+    record: Record = marker["record"]
+    return record if whole else None
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
 
 
 @dataclass(frozen=True)
@@ -202,8 +221,9 @@ class Stage:
         """Clear what an earlier attempt left beside the outputs; its finished shards stay."""
         for path in self.outputs:
             final = self.root / path
-            for left in final.parent.glob(f"{final.name}.partial-*"):
-                remove(left)
+            for pattern in (f"{final.name}.partial-*", f".{final.name}.partial-*"):
+                for left in final.parent.glob(pattern):
+                    remove(left)
 
     def publish(self) -> None:
         """Move every output to its place; an output that the stage did not write is a bug."""
@@ -214,6 +234,8 @@ class Stage:
         """After DVC has linked the outputs to its cache: share their bytes with the shard store, drop other shards."""
         for stored, output, name in self._adopted:
             link_or_copy(self.root / output / name, stored)
-        for folder in (self.root / SHARD_STORE / self.name).glob("*/*"):
+        store = self.root / SHARD_STORE / self.name
+        for folder in store.glob("*/*"):
             if folder not in self._used:
                 remove(folder)
+        write_bytes(store / USED, orjson.dumps(sorted(str(folder.relative_to(store)) for folder in self._used)))

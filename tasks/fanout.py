@@ -14,7 +14,7 @@ from prefect.tasks import exponential_backoff
 
 from storage.errors import InputError, TransientError
 from tasks import pool
-from tasks.contract import MARKER, Finished, Job, Record
+from tasks.contract import Finished, Job, Record, finished_record
 
 RETRIES = 3
 
@@ -75,25 +75,21 @@ def _fan_out(run_id: str) -> None:
     try:
         for future in as_completed(list(waiting)):
             job = waiting[future]
-            finished(job, _whole(job, future.result()))
+            finished(job, _seen(job, future.result()))
     except BaseException:
         for future in waiting:
             future.wrapped_future.cancel()
         raise
 
 
-def _start(job: Job, *, refresh: bool = False) -> Any:
-    key = "/".join(Path(job.folder).parts[-3:])
-    return shard.with_options(refresh_cache=refresh).submit(job.name, key, asdict(job))
+def _start(job: Job) -> Any:
+    """Submit a job; a result that Prefect has kept counts only while the shard's files are there and whole."""
+    folder = Path(job.folder)
+    key = "/".join(folder.parts[-3:])
+    return shard.with_options(refresh_cache=finished_record(folder) is None).submit(job.name, key, asdict(job))
 
 
-def _whole(job: Job, record: Record) -> Record:
-    """A kept result counts only while the shard's files are there: otherwise do it again."""
-    if (Path(job.folder) / MARKER).exists():
-        return record
-    again: Record = _start(job, refresh=True).result()
-    if not (Path(job.folder) / MARKER).exists():
-        raise InputError(
-            f"{job.folder}: the shard is done but not to be seen here: workers must share this file system"
-        )
-    return again
+def _seen(job: Job, record: Record) -> Record:
+    if finished_record(Path(job.folder)) is None:
+        raise InputError(f"{job.folder}: done by a worker but not to be seen here: workers must share this file system")
+    return record

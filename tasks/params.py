@@ -36,7 +36,7 @@ class SampleParams(Section):
 
     text_field: str = Field("text", min_length=1, description="Field or column that holds a document's text")
     budget_mb: float = Field(10_000.0, gt=0, description="Text to draw, in MB")
-    shard_mb: float = Field(32.0, gt=0, description="Text of one shard, in MB")
+    shard_mb: float = Field(32.0, ge=0.001, description="Text of one shard, in MB")
     validation_share: Share = Field(0.05, description="Share of the documents put aside for validation")
     language: str | None = Field("en", description="Language to keep, as a two-letter code; null: any")
     min_words: int = Field(50, ge=0, description="Shortest document kept, in words")

@@ -6,13 +6,31 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 
 from storage.errors import TransientError
 from tasks.contract import Job, Record
 
-_pool: ProcessPoolExecutor | None = None
+
+@dataclass
+class _Workers:
+    """The processes at hand; replaced as a whole when one of them is killed."""
+
+    count: int
+    pool: ProcessPoolExecutor
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def replace(self, broken: ProcessPoolExecutor) -> None:
+        """Start new processes, once however many threads notice."""
+        with self.lock:
+            if self.pool is broken:
+                broken.shutdown(wait=False, cancel_futures=True)
+                self.pool = _new_pool(self.count)
+
+
+_workers: _Workers | None = None
 
 
 def _start_worker(threads: int) -> None:
@@ -33,25 +51,33 @@ def _leave_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def _new_pool(count: int) -> ProcessPoolExecutor:
+    threads = max(len(os.sched_getaffinity(0)) // count, 1)
+    return ProcessPoolExecutor(count, get_context("spawn"), initializer=_start_worker, initargs=(threads,))
+
+
 @contextmanager
 def worker_processes(count: int) -> Iterator[None]:
     """Let `execute` use `count` processes while the context is open; together they keep to the cores there are."""
-    global _pool  # noqa: PLW0603 - Prefect calls tasks by reference; there is no other way to hand them the pool
-    threads = max(len(os.sched_getaffinity(0)) // count, 1)
-    _pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_start_worker, initargs=(threads,))
+    global _workers  # noqa: PLW0603 - Prefect calls tasks by reference; there is no other way to hand them the pool
+    _workers = _Workers(count, _new_pool(count))
     try:
         yield
     finally:
-        _pool.shutdown(wait=False, cancel_futures=True)
-        _pool = None
+        _workers.pool.shutdown(wait=False, cancel_futures=True)
+        _workers = None
 
 
 def execute(job: Job) -> Record:
     """Execute a job in a worker process where there are any (not on a Dask worker, which is one itself)."""
-    if _pool is None:
+    if _workers is None:
         return job.execute()
-    future: Future[Record] = _pool.submit(job.execute)
+    pool = _workers.pool
     try:
+        future: Future[Record] = pool.submit(job.execute)
         return future.result()
     except BrokenProcessPool as error:
-        raise TransientError(f"{job.name}: its worker process was killed (out of memory?)") from error
+        _workers.replace(pool)
+        raise TransientError(
+            f"{job.name}: a worker process was killed: is there memory enough? try --workers 1"
+        ) from error

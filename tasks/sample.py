@@ -45,13 +45,13 @@ def run(stage: Stage) -> Record:
     params = stage.params.sample
     _check_language(params)
     units = cut_corpus(read_manifest(stage.input(CORPUS)), stage.root, int(params.shard_mb * _MEGABYTE))
-    indexed = stage.map("index", index, [_index_shard(unit, params) for unit in units], "MB")
+    indexed = stage.map("index", index, [_index_shard(unit, params) for unit in units], "kB")
     work = stage.root / _WORK / f"sample-{stage.fingerprint[:16]}"
     with Selection(work) as selection:
         excluded = _select(selection, units, indexed, params)
         verdicts = [_write_verdicts(selection, number, work) for number in range(len(units))]
         shards = [_write_shard(*each, params) for each in zip(units, verdicts, strict=True)]
-        written = stage.map("write", write, shards, "MB")
+        written = stage.map("write", write, shards, "kB")
         held_out = selection.put_aside(params.validation_share, stage.params.seed)
         sources = _adopt(stage, selection, units, written)
     summary = _summary(sources, excluded, held_out)
@@ -69,7 +69,7 @@ def _check_language(params: SampleParams) -> None:
 
 
 def _weight(unit: Unit) -> int:
-    return max(round(unit.size / _MEGABYTE), 1)
+    return max(round(unit.size / 1000), 1)
 
 
 def _index_shard(unit: Unit, params: SampleParams) -> Shard:

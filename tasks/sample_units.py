@@ -96,13 +96,11 @@ def _checked(file: SourceFile, root: Path) -> Path:
         raise InputError(f"{path}: cannot be read ({error.strerror}): check the file, or run acquire again") from error
     if size != file.bytes:
         raise InputError(f"{path}: {size} bytes where acquire found {file.bytes}: run acquire again")
-    return path
+    return path.resolve()  # messages name the user's own file, not our link to it
 
 
 def shard_name(source: str, file: str, number: int) -> str:
     """The file name of a file's shard: readable, and different for different files."""
-    plain = f"{source}--{file.replace('/', '__')}"
-    name = _UNSAFE.sub("-", plain)[:_NAME_LENGTH]
-    if name != f"{source}--{file}":  # something was lost: tell such names apart by a hash
-        name = f"{name}-{hashlib.sha256(f'{source}/{file}'.encode()).hexdigest()[:8]}"
-    return f"{name}-{number:05d}.parquet"
+    readable = _UNSAFE.sub("-", f"{source}--{file.replace('/', '__')}")[:_NAME_LENGTH]
+    apart = hashlib.sha256(f"{source}/{file}".encode()).hexdigest()[:8]
+    return f"{readable}-{apart}-{number:05d}.parquet"

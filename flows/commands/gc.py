@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+import orjson
 
 from flows.lock import workspace_lock
 from flows.workspace import enter
 from storage.atomic import remove
+from tasks.contract import SHARD_STORE, USED
+
+if TYPE_CHECKING:
+    from flows.dag import Pipeline
 
 KEPT = frozenset({".git", ".venv"})
 
@@ -29,7 +35,7 @@ def command(dry_run: bool) -> None:
     pipeline = Pipeline(root)
     with workspace_lock(root, "supmer gc"):
         before = _disk_use(root)
-        leftovers = list(_leftovers(root, [out for node in pipeline.nodes() for out in node.outputs]))
+        leftovers = [*_leftovers(root, [out for node in pipeline.nodes() for out in node.outputs]), *_unused(pipeline)]
         with dvc_errors():
             unused = _unused_bytes(pipeline)
             if not dry_run:
@@ -55,10 +61,20 @@ def _leftovers(root: Path, outputs: list[str]) -> Iterator[Path]:
         yield from folder.glob(".*.partial-*")
 
 
-def _unused_bytes(pipeline: object) -> int:
-    """Bytes of cache objects that neither a commit nor the workspace names and no output is linked to."""
-    repo = pipeline.repo  # type: ignore[attr-defined]
-    git = pipeline.has_git  # type: ignore[attr-defined]
+def _unused(pipeline: Pipeline) -> Iterator[Path]:
+    """Finished shards that a fresh stage does not use, left by a run given up; a stale stage may need its own."""
+    from flows.freshness import assess
+
+    for node in pipeline.nodes():
+        store = pipeline.root / SHARD_STORE / node.name
+        if (store / USED).exists() and assess(pipeline, node.name).state == "fresh":
+            used = set(orjson.loads((store / USED).read_bytes()))
+            yield from (path for path in store.glob("*/*") if str(path.relative_to(store)) not in used)
+
+
+def _unused_bytes(pipeline: Pipeline) -> int:
+    """Bytes of cache objects that neither a commit nor the workspace names."""
+    repo, git = pipeline.repo, pipeline.has_git
     used = {
         str(info.value) for infos in repo.used_objs(all_commits=git, all_experiments=git).values() for info in infos
     }

@@ -104,31 +104,37 @@ def use(name: str) -> None:
       supmer params use quickstart
       supmer params use paper-flan-t5-xl
     """
+    from flows.lock import workspace_lock
     from storage.atomic import write_bytes
+    from storage.inputs import missing_sources
     from tasks.changes import profile, profiles
     from tasks.config import load
 
     root = _root()
     path = profile(root, name)
-    load(path)
+    params = load(path)
     active = root / PARAMS_FILE
-    content = active.read_bytes() if active.exists() else None
-    if content == path.read_bytes():
-        click.echo(f"{PARAMS_FILE} is {name} already")
-        return
-    if content is not None and content not in [other.read_bytes() for other in profiles(root).values()]:
-        kept = _unused_backup(root)
-        write_bytes(kept, content)
-        click.echo(f"{PARAMS_FILE} had changes of its own: kept as {kept.name}")
-    write_bytes(active, path.read_bytes())
+    with workspace_lock(root, f"supmer params use {name}"):  # a run reads the parameters to its end
+        content = active.read_bytes() if active.exists() else None
+        if content == path.read_bytes():
+            click.echo(f"{PARAMS_FILE} is {name} already")
+            return
+        if content is not None and content not in [other.read_bytes() for other in profiles(root).values()]:
+            kept = _unused_backup(root)
+            write_bytes(kept, content)
+            click.echo(f"{PARAMS_FILE} had changes of its own: kept as {kept.name}")
+        write_bytes(active, path.read_bytes())
     click.echo(f"{PARAMS_FILE} is now {name}")
+    for source in missing_sources(root, params.acquire):
+        click.echo(f"still to be supplied: {source.parameter}: {source.spec.location} (docs/sources.md)")
 
 
 @command.command()
 @click.argument("first", metavar="[A]", required=False)
 @click.argument("second", metavar="[B]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def diff(first: str | None, second: str | None, *, as_json: bool) -> None:
+@set_option
+def diff(first: str | None, second: str | None, *, as_json: bool, settings: tuple[str, ...]) -> None:
     """Show what changes from profile A to profile B, one key a line.
 
     Without B: from A to the active parameters. Without both: from the nearest profile to the active parameters.
@@ -142,7 +148,7 @@ def diff(first: str | None, second: str | None, *, as_json: bool) -> None:
     from tasks.changes import ABSENT, changes, nearest_profile
 
     root = _root()
-    after = _named(root, second) if second else _active(root)
+    after = _named(root, second) if second else overlaid(root, settings)[0]
     if first:
         found = changes(_named(root, first).model_dump(), after.model_dump())
     else:

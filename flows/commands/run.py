@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flows.lock import workspace_lock
+from flows.mending import mend_lock_file
 from flows.options import set_option
 from flows.outcome import Outcome
 from flows.session import Session, open_session
+from flows.workspace import enter
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,20 +52,22 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
       supmer run --force sample --dry-run    what that would do
       supmer run -S sample.budget_mb=5       change a parameter (kept in params.yaml), then run
     """
-    session = open_session(settings, keep=not dry_run)
-    nodes = _chosen(session, stages, start, end, forced)
     if dry_run:
-        _say_plan(session, nodes, forced)
+        session = open_session(settings, keep=False)
+        _say_plan(session, _chosen(session, stages, start, end, forced), forced)
         return
-    if not forced and (fresh := _all_fresh(session, nodes)):
-        _tell_all(fresh)
-        return
-    from flows.runner import run_here
+    root = enter()
+    with workspace_lock(root, shlex.join(["supmer", *sys.argv[1:]])) as lock:
+        if lock.dead:
+            mend_lock_file(root)
+        session = open_session(settings, keep=True)
+        nodes = _chosen(session, stages, start, end, forced)
+        if not forced and not lock.dead and (fresh := _all_fresh(session, nodes)):
+            _tell_all(fresh)
+            return
+        from flows.runner import Places, run_here
 
-    outcomes = run_here(
-        session, nodes, frozenset(forced), runner, address, workers, shlex.join(["supmer", *sys.argv[1:]])
-    )
-    _end(outcomes)
+        _end(run_here(session, lock, nodes, frozenset(forced), Places(workers, runner, address)))
 
 
 def _end(outcomes: Sequence[Outcome]) -> None:
@@ -73,7 +78,7 @@ def _end(outcomes: Sequence[Outcome]) -> None:
     if any(outcome.traceback for outcome in outcomes):
         click.echo("this is a bug in supmer: please report it with the lines above", err=True)
         sys.exit(1)
-    if any(outcome.verdict == "failed" for outcome in outcomes):
+    if any(outcome.verdict in {"failed", "skipped"} for outcome in outcomes):
         click.echo("nothing finished is lost: once this is mended, `supmer run` goes on from here", err=True)
         sys.exit(2)
     click.echo("done: `supmer sql` lists the tables, `supmer lineage` says what they were made from")

@@ -4,7 +4,9 @@ import os
 
 import click
 
+from flows.lock import workspace_lock
 from flows.session import open_session
+from flows.workspace import enter
 
 
 @click.command()
@@ -14,10 +16,11 @@ def command(name: str) -> None:
 
     DVC itself decides when to call it and records the result; people use `supmer run` or `dvc repro`.
     """
-    session = open_session((), keep=False)
-    from flows.dag import require
-    from flows.runner import run_single
+    with workspace_lock(enter(), f"supmer stage {name}") as lock:
+        session = open_session((), keep=True)
+        from flows.dag import require
+        from flows.runner import Places, run_single
 
-    nodes = {node.name: node for node in session.pipeline.nodes()}
-    require(nodes, name)
-    run_single(session, nodes[name], os.cpu_count() or 1)
+        nodes = {node.name: node for node in session.pipeline.nodes()}
+        require(nodes, name)
+        run_single(session, lock, nodes[name], Places(os.cpu_count() or 1))

@@ -1,5 +1,6 @@
 """A real workspace with tiny models and a small corpus of its own, run once, copied for each test."""
 
+import os
 import random
 import shutil
 import subprocess
@@ -9,12 +10,14 @@ from pathlib import Path
 
 import orjson
 import pytest
+from ruamel.yaml import YAML
 
 from tasks.contract import MARKER
 
 REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 CODE = ("flows", "model", "storage", "tasks")
+STAGES = ("acquire", "sample")  # these tests are about how stages are run, not about what each does
 PROSE = (
     "the of and to in a is that for it was on are as with his they at be this from have or by one had not but what all "
     "were when we there can an your which their said if do will each about how up out them then she many some so these "
@@ -28,13 +31,13 @@ WORDS = PROSE.split()
 @dataclass(frozen=True)
 class Workspace:
     root: Path
+    api: str | None = None  # a Prefect server that is there already
 
     @property
     def environment(self):
-        import os
-
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-        return inherited | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200"}
+        served = {"PREFECT_API_URL": self.api} if self.api else {}
+        return inherited | served | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200"}
 
     def start(self, *arguments, program="supmer", **options):
         return subprocess.Popen(
@@ -99,6 +102,10 @@ def lay_out(root, models):
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(REPOSITORY / name, root / name)
+    pipeline = YAML(typ="safe").load((root / "dvc.yaml").read_text())
+    pipeline["stages"] = {name: pipeline["stages"][name] for name in STAGES}
+    with (root / "dvc.yaml").open("w") as file:
+        YAML(typ="safe").dump(pipeline, file)
     shutil.copytree(REPOSITORY / "profiles", root / "profiles")
     write_corpus(root / "texts" / "first.jsonl", 1, 40)
     write_corpus(root / "texts" / "second.jsonl", 2, 40)
@@ -134,3 +141,22 @@ def workspace(template, tmp_path):
     root = tmp_path / "workspace"
     subprocess.run(["cp", "-a", template.root, root], check=True)
     return Workspace(root)
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory):
+    """A Prefect server for many runs: starting one for each takes most of a short run's time."""
+    home = tmp_path_factory.mktemp("prefect")
+    environment = os.environ | {"PREFECT_HOME": str(home), "DO_NOT_TRACK": "1"}
+    with (
+        (home / "server.log").open("wb") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "flows.server"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        ) as server,
+    ):
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}/api"
+        server.stdin.close()

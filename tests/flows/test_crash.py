@@ -93,6 +93,30 @@ def test_a_killed_run_and_an_unbroken_one_come_to_the_same_bytes(workspace, temp
     assert (workspace.root / "dvc.lock").read_text() == broken
 
 
+def test_whatever_runs_between_a_crash_and_the_next_run_the_dead_run_is_marked(workspace):
+    process = workspace.start("run", "--force", "sample")
+    wait_for(lambda: "RUNNING" in flow_states(workspace.root), process)
+    process.kill()
+    process.communicate()
+    workspace.run("gc")
+    workspace.run("status")
+    output = workspace.run("run")  # all is fresh, and still there is something to mend
+    assert "died: marked crashed in Prefect, going on" in output
+    assert "RUNNING" not in flow_states(workspace.root)
+    assert "died" not in workspace.run("run")
+
+
+def test_a_lock_file_cut_short_by_a_crash_is_put_back(workspace):
+    enlarge(workspace, 20)
+    workspace.run("run")
+    whole = (workspace.root / "dvc.lock").read_bytes()
+    (workspace.root / "dvc.lock").write_bytes(whole[: len(whole) // 2])
+    (workspace.root / ".supmer/lock").write_text('{"pid": 1, "command": "supmer run", "since": "then"}')
+    output = workspace.run("run")
+    assert "dvc.lock was cut short by the crash: put back as it was before" in output
+    assert (workspace.root / "dvc.lock").read_bytes() == whole
+
+
 def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(workspace):
     enlarge(workspace)
     process = start_and_wait_for_shards(workspace, 3)
@@ -165,13 +189,13 @@ def test_a_full_disk_is_one_line_and_loses_nothing(template, tmp_path):
 
     place = tmp_path / "small"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", place], check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=150m", "tmpfs", place], check=False)
     if mounted.returncode:
         pytest.skip("mounting is not allowed here")
     try:
         subprocess.run(["cp", "-a", template.root, place / "workspace"], check=True)
         workspace = Workspace(place / "workspace")
-        write_corpus(workspace.root / "texts" / "large.jsonl", 9, 2000, words=400)
+        write_corpus(workspace.root / "texts" / "large.jsonl", 9, 300)
         sentences = {path: path.read_bytes() for path in (workspace.root / "data/corpus").rglob("*.parquet")}
         with (place / "ballast").open("wb") as ballast:
             free = os.statvfs(place)

@@ -113,7 +113,9 @@ def test_show_refuses_a_name_together_with_settings(workspace):
 
 
 def test_use_replaces_params_yaml_and_loses_nothing_that_a_profile_holds(workspace):
-    assert run("use", "paper-t5-base").output == "params.yaml is now paper-t5-base\n"
+    first, *needed = run("use", "paper-t5-base").output.splitlines()
+    assert first == "params.yaml is now paper-t5-base"
+    assert needed[0] == "still to be supplied: acquire.datasets.airlines: data-domains/airlines (docs/sources.md)"
     assert (workspace / "params.yaml").read_bytes() == (workspace / "profiles" / "paper-t5-base.yaml").read_bytes()
     assert list(workspace.glob("params.yaml.bak*")) == []
     assert run("use", "paper-t5-base").output == "params.yaml is paper-t5-base already\n"
@@ -124,7 +126,7 @@ def test_use_keeps_changes_of_ones_own_under_a_new_name_each_time(workspace):
         run("use", "quickstart")
         edit(workspace, "seed: 42", f"seed: {seed}")
         mine = (workspace / "params.yaml").read_bytes()
-        assert run("use", "paper-t5-base").output == (
+        assert run("use", "paper-t5-base").output.startswith(
             f"params.yaml had changes of its own: kept as params.yaml.bak-{number}\nparams.yaml is now paper-t5-base\n"
         )
         assert (workspace / f"params.yaml.bak-{number}").read_bytes() == mine

@@ -1,8 +1,16 @@
 """`supmer run` and its relatives, in real workspaces, beside the real `dvc`."""
 
 import shutil
+import subprocess
+from dataclasses import replace
 
-from conftest import write_corpus
+import pytest
+from conftest import BIN, write_corpus
+
+
+@pytest.fixture
+def workspace(workspace, prefect_api):
+    return replace(workspace, api=prefect_api)
 
 
 def up_to_date(workspace):
@@ -104,6 +112,60 @@ def test_a_dry_run_changes_nothing(workspace):
     assert "sample   run      acquire would run before it, and may change its input" in output
 
 
+def test_a_question_about_other_sources_leaves_the_workspace_alone(workspace):
+    write_corpus(workspace.root / "others" / "one.jsonl", 5, 5)
+    output = workspace.run("status", "-S", "acquire.corpus.own=path:others", expect=1)
+    assert "parameter acquire.corpus.own changed: path:texts → path:others" in output
+    assert up_to_date(workspace)
+    assert "acquire.corpus.own: path:texts → path:others" not in workspace.run("params", "diff", "quickstart")
+
+
+def test_every_command_takes_settings_and_refuses_wrong_ones(workspace):
+    for command in (["dag"], ["sql"], ["verify"], ["params", "list"], ["gc", "--dry-run"]):
+        workspace.run(*command, "-S", "sample.min_words=60")
+        assert "did you mean sample.min_words?" in workspace.run(*command, "-S", "sample.min_word=60", expect=2)
+
+
+def test_a_key_left_to_its_default_is_refused_for_dvc_would_not_see_it_change(workspace):
+    path = workspace.root / "params.yaml"
+    path.write_text(path.read_text().replace("  min_words: 50\n", ""))
+    expected = "supmer: params.yaml: sample.min_words: is missing: write it down (its default is 50)\n"
+    assert workspace.run("status", expect=2) == expected
+
+
+def test_parameters_changed_during_a_run_are_not_recorded_as_those_of_its_result(workspace):
+    write_corpus(workspace.root / "texts" / "large.jsonl", 9, 300)
+    before = len(workspace.finished_shards("index"))
+    with workspace.start("run") as process:
+        while len(workspace.finished_shards("index")) <= before:
+            assert process.poll() is None
+        refused = workspace.run("run", "-S", "sample.min_words=58", expect=2)
+        assert "is running in this workspace" in refused
+        path = workspace.root / "params.yaml"
+        assert "min_words: 50" in path.read_text()
+        path.write_text(path.read_text().replace("min_words: 50", "min_words: 51"))
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "changed while it ran: its result is not recorded" in output
+    assert workspace.status()["sample"]["action"] == "run"
+
+
+def test_without_a_git_program_stages_run(workspace, tmp_path):
+    for name in ("sh", "env", "uname"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    shutil.rmtree(workspace.root / ".git")
+    environment = workspace.environment | {"PATH": f"{BIN}:{tmp_path}"}
+    done = subprocess.run(
+        [BIN / "supmer", "run", "-S", "sample.min_words=60"],
+        cwd=workspace.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "sample   ran" in done.stdout, done.stdout + done.stderr
+
+
 def test_only_what_was_asked_for_runs(workspace):
     output = workspace.run("run", "--until", "acquire")
     assert "acquire  cached" in output
@@ -155,8 +217,6 @@ def test_the_dag_is_drawn_as_text_and_as_mermaid(workspace):
 
 
 def test_outside_a_workspace_one_line_says_so(workspace, tmp_path):
-    from dataclasses import replace
-
     output = replace(workspace, root=tmp_path).run("status", expect=2)
     assert "not inside a supmer workspace" in output
     assert output.count("\n") == 1

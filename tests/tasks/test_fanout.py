@@ -1,0 +1,90 @@
+"""Shards as Prefect tasks: a real Prefect server, real worker processes."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import orjson
+import pytest
+
+HERE = Path(__file__).parent
+PROGRAM = textwrap.dedent("""
+    import sys
+    from pathlib import Path
+    from flows import prefect_home
+    from flows.server import start_server, wait_until_ready
+
+    if __name__ == "__main__":
+        root, function = Path(sys.argv[1]), sys.argv[2]
+        prefect_home.prepare(root)
+        wait_until_ready(start_server(root / "server.log"), root / "server.log")
+        import orjson, pool_shards
+        from prefect.task_runners import ThreadPoolTaskRunner
+        from storage.errors import InputError
+        from tasks.contract import Shard, SilentReporter, Stage
+        from tasks.fanout import PrefectFanOut
+        from tasks.pool import worker_processes
+
+        fan_out = PrefectFanOut(ThreadPoolTaskRunner(max_workers=2))
+        stage = Stage("test", root, None, [], [], "f" * 64, "code", fan_out, SilentReporter())
+        shards = [Shard(f"s{i}", {"tries": str(root / f"tries-{i}")}) for i in range(3)]
+        with worker_processes(2):
+            try:
+                results = stage.map("step", getattr(pool_shards, function), shards)
+                print(orjson.dumps([result.record for result in results]).decode())
+            except InputError as error:
+                print("refused:", error)
+""")
+
+
+@pytest.fixture(scope="module")
+def prefect_home(tmp_path_factory):
+    """A database that is made once."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def run(tmp_path, prefect_home):
+    def run(function):
+        (tmp_path / "program.py").write_text(PROGRAM)
+        environment = os.environ | {
+            "PREFECT_HOME": str(prefect_home),
+            "PYTHONPATH": f"{HERE}:{HERE.parents[1]}",
+            "PREFECT_LOCAL_STORAGE_PATH": str(tmp_path / "results"),
+        }
+        environment.pop("PREFECT_API_URL", None)
+        command = [sys.executable, tmp_path / "program.py", tmp_path, function]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    return run
+
+
+def tries(tmp_path):
+    return [path.stat().st_size for path in sorted(tmp_path.glob("tries-*"))]
+
+
+def test_shards_run_in_worker_processes_and_are_found_done_by_a_later_run(run, tmp_path):
+    first = orjson.loads(run("well"))
+    assert all(record["process"] != os.getpid() for record in first)
+    assert orjson.loads(run("well")) == first
+    assert tries(tmp_path) == [1, 1, 1]
+    next((tmp_path / ".supmer/shards/test/step").glob("*/out.txt")).unlink()
+    run("well")
+    assert sorted(tries(tmp_path)) == [1, 1, 2]  # a kept result counts only while its files are there
+
+
+def test_trouble_that_may_pass_is_tried_again(run, tmp_path):
+    assert orjson.loads(run("well_the_third_time")) == [{}, {}, {}]
+    assert tries(tmp_path) == [3, 3, 3]
+
+
+def test_bad_input_is_not_tried_again(run, tmp_path):
+    assert run("never") == "refused: row 3: bad"
+    assert set(tries(tmp_path)) == {1}
+
+
+def test_a_killed_worker_is_replaced_and_its_shard_tried_again(run, tmp_path):
+    assert orjson.loads(run("killed_the_first_time")) == [{}, {}, {}]
