@@ -32,16 +32,28 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
         click.echo("\x1b[?25h", nl=False)  # a live bar hides the cursor
     click.echo("\ninterrupted: finished stages and shards are kept; `supmer run` goes on from here", err=True)
     children = psutil.Process().children(recursive=True)
+    trackers = [child for child in children if _runs(child, "resource_tracker")]
     if "prefect" in sys.modules:
         with suppress(Exception):
             _tell_prefect()
     for child in children:
+        if child not in trackers:  # a worker that outlives Python's tracker would start another
+            with suppress(psutil.Error):
+                # Workers write beside their place and need no goodbye; Prefect's server closes its database.
+                child.terminate() if _runs(child, SERVER) else child.kill()
+    psutil.wait_procs([child for child in children if child not in trackers], timeout=1)
+    for tracker in trackers:
         with suppress(psutil.Error):
-            # Workers write beside their place and need no goodbye; Prefect's server closes its database.
-            child.terminate() if SERVER in child.cmdline() else child.kill()
-    psutil.wait_procs(children, timeout=1)
+            tracker.kill()
     forget(Path.cwd())
     os._exit(128 + number)
+
+
+def _runs(process: psutil.Process, program: str) -> bool:
+    try:
+        return program in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def _tell_prefect() -> None:

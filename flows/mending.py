@@ -20,10 +20,10 @@ def keep_lock_file(root: Path) -> None:
 
 def mend_lock_file(root: Path) -> None:
     """Put the kept copy back if the run that died left dvc.lock cut short."""
-    from storage.lockfile import read_pipeline
+    from flows.dag import Pipeline
 
     try:
-        read_pipeline(root)
+        Pipeline(root).nodes()
     except InputError:
         if not (root / COPY).exists():
             raise

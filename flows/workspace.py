@@ -13,6 +13,8 @@ QUIET = {
     "DVC_NO_ANALYTICS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # After kill -9 Python's own tracker would tell the terminal of semaphores it has cleaned up.
+    "PYTHONWARNINGS": "ignore:resource_tracker",
     "TOKENIZERS_PARALLELISM": "false",
 }
 

@@ -255,7 +255,7 @@ def verify_invariants(root: Path, memory_mb: int) -> Iterator[Finding]:
     with connect(root, memory_mb) as connection:
         try:
             for line in broken_invariants(connection):
-                yield Finding("invariant", "data", line, "`supmer run --force sample`, and report a bug if it stays")
+                yield Finding("invariant", "data", line, "`supmer run --force STAGE` remakes it; report it if it stays")
         except duckdb.Error as error:
             detail = str(error).splitlines()[0]
             yield Finding("invariant", "data", f"could not be checked: {detail}", RESTORE)

@@ -32,10 +32,10 @@ stages:
   materialize:
     cmd: {python} make.py materialize
     deps: [data/corpus/sentences]
-    outs: [data/tasks]
+    outs: [data/examples]
   metatrain:
     cmd: "false"
-    deps: [data/tasks]
+    deps: [data/examples]
     outs: [data/prompt]
 """
 
@@ -89,7 +89,7 @@ def materialize():
     choices = [first + ":1", second + ":0"]
     rows = [dict(example_id="sp-next-0", anchor_sentence_id=first + ":0", choice_sentence_ids=choices),
             dict(example_id="sp-next-1", anchor_sentence_id=first + ":1", choice_sentence_ids=[first + ":2"])]
-    save("data/tasks/train", "0.parquet", pa.Table.from_pylist(rows))
+    save("data/examples/train", "0.parquet", pa.Table.from_pylist(rows))
 
 globals()[sys.argv[1]]()
 """
@@ -170,11 +170,11 @@ def overwrite(path, content):
 
 class TestLineage:
     def test_the_tree_ends_in_sources_with_hash_and_licence(self, supmer, workspace):
-        code, out, _ = supmer("lineage", "data/tasks")
+        code, out, _ = supmer("lineage", "data/examples")
         lines = out.splitlines()
         sha256 = hashlib.sha256((workspace / "data/sources/corpus/news/news.txt").read_bytes()).hexdigest()
         assert code == 0
-        assert lines[0].startswith("data/tasks  ")
+        assert lines[0].startswith("data/examples  ")
         assert "2 rows, md5 " in lines[0]
         assert (
             lines[1]
@@ -222,7 +222,7 @@ class TestLineage:
         md5 = read_pipeline(workspace).locked["materialize"].inputs[0].md5
         before, materialize, after = (workspace / "dvc.lock").read_text().partition("  materialize:")
         (workspace / "dvc.lock").write_text(before + materialize + after.replace(md5, "0" * 32 + ".dir", 1))
-        _, out, _ = supmer("lineage", "tasks")
+        _, out, _ = supmer("lineage", "examples")
         assert re.search(rf"data/corpus/sentences  \S+ kB, md5 {'0' * 32}.dir", out)
         assert f"an earlier version was used; the workspace has md5 {md5}" in out
 
@@ -285,7 +285,7 @@ class TestTrace:
 
     def test_a_training_example_is_followed_to_all_its_sentences(self, supmer):
         _, out, _ = supmer("trace", "sp-next-0")
-        assert out.startswith(f"example sp-next-0 of tasks: sentences {FIRST}:0, {FIRST}:1, {SECOND}:0\n")
+        assert out.startswith(f"example sp-next-0 of examples: sentences {FIRST}:0, {FIRST}:1, {SECOND}:0\n")
         assert out.count("\nsentence ") == 3
 
     @pytest.mark.parametrize(
@@ -335,20 +335,20 @@ class TestUses:
             "documents": 1,
             "excluded": 1,
             "sentences": 3,
-            "tasks": 2,
+            "examples": 2,
         }
-        assert uses["tasks"]["first"] == ["sp-next-0", "sp-next-1"]
-        assert uses["tasks"]["columns"] == ["anchor_sentence_id", "choice_sentence_ids"]
-        assert uses["tasks"]["stage"] == "materialize"
+        assert uses["examples"]["first"] == ["sp-next-0", "sp-next-1"]
+        assert uses["examples"]["columns"] == ["anchor_sentence_id", "choice_sentence_ids"]
+        assert uses["examples"]["stage"] == "materialize"
         assert uses["sentences"]["first"] == [f"{FIRST}:0", f"{FIRST}:1", f"{FIRST}:2"]
 
     def test_lists_of_sentence_ids_count_too(self, supmer):
         _, out, _ = supmer("uses", SECOND)
-        assert re.search(r"^  tasks +1 +materialize +sp-next-0$", out, re.MULTILINE)
+        assert re.search(r"^  examples +1 +materialize +sp-next-0$", out, re.MULTILINE)
 
     def test_an_excluded_document_says_why_nothing_uses_it(self, supmer):
         _, out, _ = supmer("uses", BAD[:10])
-        assert re.search(r"^  tasks +0 +materialize", out, re.MULTILINE)
+        assert re.search(r"^  examples +0 +materialize", out, re.MULTILINE)
         assert "  excluded: too_short (1 word)" in out
 
     def test_an_unknown_document_is_exit_code_2(self, supmer):
@@ -385,20 +385,23 @@ class TestVerify:
 
     def test_an_edited_file_is_changed_and_a_shorter_one_truncated(self, supmer, workspace):
         overwrite(workspace / "data/metrics.json", b"[]")
-        path = workspace / "data/tasks/train/0.parquet"
+        path = workspace / "data/examples/train/0.parquet"
         overwrite(path, path.read_bytes()[:-8])
-        assert self.findings(supmer) == {("changed", "data/metrics.json"), ("truncated", "data/tasks/train/0.parquet")}
+        assert self.findings(supmer) == {
+            ("changed", "data/metrics.json"),
+            ("truncated", "data/examples/train/0.parquet"),
+        }
 
     def test_a_flipped_byte_is_found(self, supmer, workspace):
-        path = workspace / "data/tasks/train/0.parquet"
+        path = workspace / "data/examples/train/0.parquet"
         content = bytearray(path.read_bytes())
         content[20] ^= 1
         overwrite(path, bytes(content))
-        assert self.findings(supmer) == {("changed", "data/tasks/train/0.parquet")}
+        assert self.findings(supmer) == {("changed", "data/examples/train/0.parquet")}
 
     def test_an_extra_file_is_named(self, supmer, workspace):
-        (workspace / "data/tasks/train/left over.parquet").touch()
-        assert ("extra", "data/tasks/train/left over.parquet") in self.findings(supmer)
+        (workspace / "data/examples/train/left over.parquet").touch()
+        assert ("extra", "data/examples/train/left over.parquet") in self.findings(supmer)
 
     def test_a_flipped_byte_in_the_cache_is_found_though_the_workspace_is_whole(self, supmer, workspace):
         md5 = read_pipeline(workspace).locked_output("data/metrics.json").md5
@@ -407,19 +410,19 @@ class TestVerify:
         assert self.findings(supmer) == {("cache", str(cached.relative_to(workspace)))}
 
     def test_a_damaged_listing_in_the_cache_is_found_and_the_folder_still_compared(self, supmer, workspace):
-        md5 = read_pipeline(workspace).locked_output("data/tasks").md5
+        md5 = read_pipeline(workspace).locked_output("data/examples").md5
         listing = object_path(cache_folder(workspace), md5)
         overwrite(listing, listing.read_bytes()[:-3])
         assert self.findings(supmer) == {("cache", str(listing.relative_to(workspace)))}
-        (workspace / "data/tasks/train/more").touch()
-        assert ("changed", "data/tasks") in self.findings(supmer)
+        (workspace / "data/examples/train/more").touch()
+        assert ("changed", "data/examples") in self.findings(supmer)
 
     def test_an_empty_cache_is_no_fault_but_changes_are_still_found(self, supmer, workspace):
         shutil.rmtree(workspace / ".dvc/cache")
         assert self.findings(supmer) == set()
-        path = workspace / "data/tasks/train/0.parquet"
+        path = workspace / "data/examples/train/0.parquet"
         overwrite(path, path.read_bytes()[:-8])
-        assert self.findings(supmer) == {("truncated", "data/tasks/train/0.parquet")}
+        assert self.findings(supmer) == {("truncated", "data/examples/train/0.parquet")}
 
     def test_an_edit_through_a_hard_link_damages_the_cache_too(self, supmer, workspace):
         md5 = read_pipeline(workspace).locked_output("data/metrics.json").md5
