@@ -116,7 +116,7 @@ def lay_out(root, models):
     local += "  corpus:\n    own: path:texts\n  datasets:\n"
     local += "".join(f"    {name}: path:labels.csv\n" for name in ("movies", "products", "editorials", "tweets", "sms"))
     parameters = parameters[:start] + local + parameters[end:]
-    (root / "params.yaml").write_text(parameters.replace("shard_mb: 2", "shard_mb: 0.01"))
+    (root / "params.yaml").write_text(parameters.replace("shard_mb: 0.5", "shard_mb: 0.01"))
     with (root / ".gitignore").open("a") as file:
         file.write("/texts/\n")
 
