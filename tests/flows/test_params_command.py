@@ -54,7 +54,7 @@ def test_list_marks_the_active_profile(workspace):
 
 
 def test_list_counts_the_changes_against_the_nearest_profile(workspace):
-    edit(workspace, "budget_mb: 20", "budget_mb: 5")
+    edit(workspace, "budget_mb: 2", "budget_mb: 5")
     assert run("list").output.splitlines()[-1] == "active: quickstart with 1 change (supmer params diff)"
     edit(workspace, "seed: 42", "seed: 43")
     assert run("list").output.splitlines()[-1] == "active: quickstart with 2 changes (supmer params diff)"
@@ -81,7 +81,7 @@ def test_list_as_json(workspace):
 
 def test_show_prints_every_key_with_its_value(workspace):
     lines = run("show").output.splitlines()
-    assert "sample.budget_mb: 20" in lines
+    assert "sample.budget_mb: 2" in lines
     assert "tune.seeds: [10, 20, 30]" in lines
     assert "metatrain.patience: null" in lines
 
@@ -94,7 +94,7 @@ def test_show_takes_settings_and_leaves_the_file_alone(workspace):
 
 def test_show_explains_every_key(workspace):
     text = run("show", "--explain").output
-    assert "sample.budget_mb: 20\n    Text to draw, in MB (number, > 0)\n" in text
+    assert "sample.budget_mb: 2\n    Text to draw, in MB (number, > 0)\n" in text
     assert "    Unlabeled text, by a name of your choice (mapping of name to text)\n" in text
     assert all(knob.description in text for knob in knobs())
 
@@ -169,9 +169,9 @@ def test_a_profile_that_is_not_valid_is_never_taken(workspace):
 
 
 def test_diff_without_names_shows_ones_own_changes(workspace):
-    edit(workspace, "budget_mb: 20", "budget_mb: 5")
+    edit(workspace, "budget_mb: 2", "budget_mb: 5")
     result = run("diff")
-    assert result.stdout == "sample.budget_mb: 20 → 5\n"
+    assert result.stdout == "sample.budget_mb: 2 → 5\n"
     assert result.stderr == "quickstart → params.yaml: 1 change\n"
 
 
@@ -198,9 +198,9 @@ def test_diff_as_json(workspace):
 def test_persisted_settings_change_the_file_and_say_so(workspace):
     before = (workspace / "params.yaml").read_text()
     params, lines = persisted(workspace, ["sample.budget_mb=5", "seed=42"])
-    assert lines == ["sample.budget_mb: 20 → 5"]
+    assert lines == ["sample.budget_mb: 2 → 5"]
     assert params.sample.budget_mb == 5
-    assert (workspace / "params.yaml").read_text() == before.replace("budget_mb: 20", "budget_mb: 5")
+    assert (workspace / "params.yaml").read_text() == before.replace("budget_mb: 2", "budget_mb: 5")
 
 
 def test_a_refused_setting_leaves_the_file_as_it_was(workspace):
