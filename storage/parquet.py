@@ -24,9 +24,9 @@ def write_shard(
 ) -> int:
     """Write one shard atomically and return its rows.
 
-    `vectors` names columns of fixed-size lists of floats: their numbers do not repeat, so that a dictionary would only
-    cost time (six times as much, to write and to read). The bytes depend on schema, batches and provenance alone: no
-    dates, no host names, so equal inputs give equal files.
+    `vectors` names columns of fixed-size lists of floats: their numbers do not repeat, and a dictionary would only cost
+    time (with float16 six times as much, to write and to read). The bytes depend on schema, batches and provenance
+    alone: no dates, no host names, so equal inputs give equal files.
     """
     rows = 0
     described = schema.with_metadata({PROVENANCE_KEY: orjson.dumps(dict(provenance), option=orjson.OPT_SORT_KEYS)})

@@ -5,7 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -160,3 +160,9 @@ def prefect_api(tmp_path_factory):
     ):
         yield f"http://127.0.0.1:{int(server.stdout.readline())}/api"
         server.stdin.close()
+
+
+@pytest.fixture
+def served(workspace, prefect_api):
+    """A workspace whose runs find a Prefect server."""
+    return replace(workspace, api=prefect_api)

@@ -106,15 +106,15 @@ def test_whatever_runs_between_a_crash_and_the_next_run_the_dead_run_is_marked(w
     assert "died" not in workspace.run("run")
 
 
-def test_a_lock_file_cut_short_by_a_crash_is_put_back(workspace):
-    enlarge(workspace, 20)
-    workspace.run("run")
-    whole = (workspace.root / "dvc.lock").read_bytes()
-    (workspace.root / "dvc.lock").write_bytes(whole[: whole.rindex(b"md5:") + 2])
-    (workspace.root / ".supmer/lock").write_text('{"pid": 1, "command": "supmer run", "since": "then"}')
-    output = workspace.run("run")
+def test_a_lock_file_cut_short_by_a_crash_is_put_back(served):
+    enlarge(served, 20)
+    served.run("run")
+    whole = (served.root / "dvc.lock").read_bytes()
+    (served.root / "dvc.lock").write_bytes(whole[: whole.rindex(b"md5:") + 2])
+    (served.root / ".supmer/lock").write_text('{"pid": 1, "command": "supmer run", "since": "then"}')
+    output = served.run("run")
     assert "dvc.lock was cut short by the crash: put back as it was before" in output
-    assert (workspace.root / "dvc.lock").read_bytes() == whole
+    assert (served.root / "dvc.lock").read_bytes() == whole
 
 
 def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(workspace):
@@ -155,23 +155,23 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("case", GARBAGE)
-def test_garbage_in_the_corpus_is_one_line_with_file_and_row_and_loses_nothing(workspace, case):
+def test_garbage_in_the_corpus_is_one_line_with_file_and_row_and_loses_nothing(served, case):
     make, name, where = GARBAGE[case]
-    make(workspace.root / "texts" / "bad.jsonl")
-    sentences = {path: path.read_bytes() for path in (workspace.root / "data/corpus").rglob("*.parquet")}
-    output = workspace.run("run", expect=2)
+    make(served.root / "texts" / "bad.jsonl")
+    sentences = {path: path.read_bytes() for path in (served.root / "data/corpus").rglob("*.parquet")}
+    output = served.run("run", expect=2)
     [failed] = [line for line in output.splitlines() if line.startswith("sample   failed")]
     assert name in failed
     assert where in failed
     assert "Traceback" not in output
-    assert {path: path.read_bytes() for path in (workspace.root / "data/corpus").rglob("*.parquet")} == sentences
+    assert {path: path.read_bytes() for path in (served.root / "data/corpus").rglob("*.parquet")} == sentences
 
 
-def test_once_garbage_is_taken_away_the_old_outputs_are_fresh_again(workspace):
-    (workspace.root / "texts" / "bad.jsonl").write_text("[]\n")
-    workspace.run("run", expect=2)
-    (workspace.root / "texts" / "bad.jsonl").unlink()
-    output = workspace.run("run")
+def test_once_garbage_is_taken_away_the_old_outputs_are_fresh_again(served):
+    (served.root / "texts" / "bad.jsonl").write_text("[]\n")
+    served.run("run", expect=2)
+    (served.root / "texts" / "bad.jsonl").unlink()
+    output = served.run("run")
     assert "acquire  restored" in output
     assert "sample   cached" in output
 

@@ -9,12 +9,12 @@ from conftest import BIN
 
 
 @pytest.fixture
-def scheduler(workspace, tmp_path):
+def scheduler(served, tmp_path):
     """A Dask scheduler and a worker, as processes of their own."""
     file = tmp_path / "scheduler.json"
     common = {
-        "cwd": workspace.root,
-        "env": workspace.environment,
+        "cwd": served.root,
+        "env": served.environment,
         "stdout": subprocess.DEVNULL,
         "stderr": subprocess.DEVNULL,
     }
@@ -37,14 +37,14 @@ def scheduler(workspace, tmp_path):
         process.wait(20)
 
 
-def test_shards_on_a_dask_cluster_by_address_come_to_the_same_bytes(workspace, scheduler):
-    lock = (workspace.root / "dvc.lock").read_bytes()
-    shutil.rmtree(workspace.root / ".supmer/shards/sample")
-    output = workspace.run("run", "--force", "sample", "--runner", "dask", "--dask", scheduler)
+def test_shards_on_a_dask_cluster_by_address_come_to_the_same_bytes(served, scheduler):
+    lock = (served.root / "dvc.lock").read_bytes()
+    shutil.rmtree(served.root / ".supmer/shards/sample")
+    output = served.run("run", "--force", "sample", "--runner", "dask", "--dask", scheduler)
     assert "sample   ran" in output
-    assert (workspace.root / "dvc.lock").read_bytes() == lock
+    assert (served.root / "dvc.lock").read_bytes() == lock
 
 
-def test_an_address_that_is_none_is_refused(workspace):
-    output = workspace.run("run", "--force", "sample", "--dask", "nowhere", expect=2)
+def test_an_address_that_is_none_is_refused(served):
+    output = served.run("run", "--force", "sample", "--dask", "nowhere", expect=2)
     assert "--dask nowhere: not a scheduler address" in output

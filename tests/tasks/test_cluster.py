@@ -18,6 +18,7 @@ from storage.vectors import Made, model_hash, write_vectors
 from tasks import cluster
 from tasks.cluster_draw import keys_of, seed_of
 from tasks.cluster_small import Tally, figures, settle
+from tasks.contract import finished_record
 from tasks.params import ClusterParams
 
 INPUTS = [cluster.DOCUMENTS, cluster.SENTENCES, cluster.EMBEDDINGS]
@@ -231,13 +232,10 @@ def test_bytes_do_not_depend_on_the_number_of_cores(corpus):
 
 def test_kmeans_is_trained_on_a_bounded_sample(corpus):
     run(corpus, points_per_cluster=9)
-    records = [
-        orjson.loads(path.read_bytes()) for path in (corpus.root / ".supmer/shards/cluster/train").glob("*/record.json")
-    ]
-    assert [record["points"] for record in records] == [9 * TOPICS] * 3
-    drawn = [
-        orjson.loads(path.read_bytes()) for path in (corpus.root / ".supmer/shards/cluster/draw").glob("*/record.json")
-    ]
+    store = corpus.root / ".supmer/shards/cluster"
+    trained = [finished_record(folder) for folder in (store / "train").iterdir()]
+    assert [record["points"] for record in trained] == [9 * TOPICS] * 3
+    drawn = [finished_record(folder) for folder in (store / "draw").iterdir()]
     assert sum(record["rows"] for record in drawn) < 3 * (9 * TOPICS + 12 * np.sqrt(9 * TOPICS))
 
 

@@ -70,6 +70,17 @@ def test_a_failed_shard_leaves_nothing_that_looks_finished(stage):
     assert len(markers) == 1
 
 
+def test_a_shard_whose_file_is_gone_or_cut_counts_as_not_done(stage):
+    [result] = stage.map("length", count, shards("aaa"))
+    (result.folder / "length.txt").unlink()
+    stage.map("length", count, shards("aaa"))
+    assert CALLS == ["aaa", "aaa"]
+    (result.folder / "length.txt").write_text("")
+    stage.map("length", count, shards("aaa"))
+    assert CALLS == ["aaa", "aaa", "aaa"]
+    assert (result.folder / "length.txt").read_text() == "3"
+
+
 def test_refresh_redoes_finished_shards_once(stage):
     stage.map("length", count, shards("a"))
     forced = make_stage(stage.root, refresh=True)
