@@ -134,7 +134,7 @@ def test_a_key_left_to_its_default_is_refused_for_dvc_would_not_see_it_change(wo
 
 
 def test_parameters_changed_during_a_run_are_not_recorded_as_those_of_its_result(workspace):
-    write_corpus(workspace.root / "texts" / "large.jsonl", 9, 300)
+    write_corpus(workspace.root / "texts" / "large.jsonl", 9, 800)
     before = len(workspace.finished_shards("index"))
     with workspace.start("run") as process:
         while len(workspace.finished_shards("index")) <= before:
