@@ -71,9 +71,13 @@ def _reads_as(text: str, value: Any) -> bool:
     """Whether the text, wherever it may stand on a line, is this value for every parser that meets it.
 
     DVC reads with libyaml where it is installed, which refuses `{k: path:/x}` where ruamel.yaml's own parser does not.
+    A lone `-` is text within braces, but begins a list on a line of its own.
     """
+    places = (f"{{k: {text}}}", f"k: {text}\n")
     try:
-        return all(YAML(typ="safe", pure=pure).load(f"{{k: {text}}}") == {"k": value} for pure in (True, False))
+        return all(
+            YAML(typ="safe", pure=pure).load(place) == {"k": value} for pure in (True, False) for place in places
+        )
     except (YAMLError, ValueError):
         return False
 

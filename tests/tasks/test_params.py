@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -489,6 +489,7 @@ def test_any_number_set_in_a_profile_reads_back_and_leaves_the_rest(key, value):
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(text=st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=30))
+@example(text="-")
 def test_any_text_set_is_that_text(text):
     document = parse(Path("params.yaml"), MINIMAL)
     if text.strip()[:1] in ("'", '"'):  # quoted text is YAML
