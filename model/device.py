@@ -1,5 +1,6 @@
 """The one place that picks a device: a GPU where there is one, else this process's share of the cores."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -33,6 +34,25 @@ def cpu_threads() -> int:
     import torch
 
     return torch.get_num_threads()
+
+
+def make_deterministic(where: "torch.device") -> None:
+    """Have a GPU give the same bits again, as far as torch can; on a processor the number of threads decides."""
+    import torch
+
+    if where.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the first product
+        torch.use_deterministic_algorithms(mode=True, warn_only=True)
+
+
+def total_memory(where: "torch.device") -> int:
+    """Bytes of memory that a device has."""
+    import psutil
+    import torch
+
+    if where.type == "cuda":
+        return int(torch.cuda.get_device_properties(where).total_memory)
+    return int(psutil.virtual_memory().total)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ class Encoder(Protocol):
     dimension: int
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text after truncation."""
+        """How long each text is after truncation, in tokens where the model has a tokenizer: what batches go by."""
 
     def forward(self, texts: Sequence[str]) -> "torch.Tensor":
         """Vectors [texts, dimension] of one batch."""
@@ -72,29 +72,40 @@ def _limit(tokenizer: Any, config: Any) -> int:
 
 
 class SentenceEncoder:
-    """Any model that sentence-transformers can load, with its own pooling, normalization and maximum length."""
+    """Any model that sentence-transformers can load: its own prompt, pooling, normalization, length and dimension.
+
+    Vectors are those of the model's `encode` without arguments.
+    """
 
     def __init__(self, folder: Path, where: "torch.device") -> None:
         from sentence_transformers import SentenceTransformer
 
         self._model: Any = SentenceTransformer(str(folder), device=str(where), **_LOCAL).eval()
         self._device = where
+        name = self._model.default_prompt_name
+        self._prompt: str | None = self._model.prompts[name] if name is not None else None
+        self._kept: int | None = self._model.truncate_dim  # of a Matryoshka model: the leading numbers of a vector
         self.dimension = int(self._model.get_embedding_dimension())
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text after truncation."""
+        """Tokens of each text after truncation; characters where the model does not take a tokenizer's output."""
+        from transformers import PreTrainedTokenizerBase
+
+        tokenizer = getattr(self._model, "tokenizer", None)
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):  # static embeddings, bags of words
+            return [len(text) for text in texts]
         longest = self._model.max_seq_length
-        encoded = self._model.tokenizer(list(texts), truncation=longest is not None, max_length=longest)
+        encoded = tokenizer(list(texts), truncation=longest is not None, max_length=longest)
         return [len(ids) for ids in encoded["input_ids"]]
 
     def forward(self, texts: Sequence[str]) -> "torch.Tensor":
         """What the model calls the sentence embedding, [texts, dimension]."""
         features = {
             name: value.to(self._device) if hasattr(value, "to") else value
-            for name, value in self._model.preprocess(list(texts)).items()
+            for name, value in self._model.preprocess(list(texts), prompt=self._prompt).items()
         }
         vectors: torch.Tensor = self._model(features)["sentence_embedding"]
-        return vectors
+        return vectors[:, : self._kept]
 
 
 @lru_cache(maxsize=1)

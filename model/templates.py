@@ -127,6 +127,14 @@ def parse_template(text: str, fields: Sequence[str], verbalizer: Sequence[str]) 
     return Template(tuple(piece for piece in pieces if piece != ""), tuple(fields), slots, tuple(verbalizer))
 
 
+def template_fields(text: str) -> tuple[str, ...]:
+    """The fields that a template names, in its order; () where it cannot be read (`parse_template` says why)."""
+    try:
+        return tuple(dict.fromkeys(name for _, name, _, _ in string.Formatter().parse(text) if name))
+    except ValueError:
+        return ()
+
+
 def _check(
     text: str, pieces: Sequence[Piece], used: Sequence[str], fields: Sequence[str], verbalizer: Sequence[str]
 ) -> None:
@@ -191,17 +199,40 @@ ANCHOR_TEMPLATES: dict[str, dict[Form, Template]] = {
 }
 
 
+# Unified-PPT asks everything as multi choice; mc and ss already are.
+UNIFIED_TEMPLATES: dict[str, dict[Form, Template]] = {
+    kind: _both(
+        PAIR,
+        CHOICES[: len(words)],
+        "{s1} {s2}? "
+        + " ".join(f"{letter}.{word}" for letter, word in zip(CHOICES, words, strict=False))
+        + ". Answer: <X>",
+        f"{asked} Sentence 1: {{s1}} Sentence 2: {{s2}} "
+        + " ".join(f"{letter}. {word}" for letter, word in zip(CHOICES, words, strict=False))
+        + " Answer with the letter:",
+    )
+    for kind, words, asked in (
+        ("sp-next", _YES_NO_MAYBE, f"Does sentence 2 come right after sentence 1 in a text? It is {_APART}."),
+        ("sp-cluster", _YES_NO, "Are these two sentences about the same topic?"),
+    )
+}
+
+
 def labeled_template(form: Form, fields: int, labels: int, words: Sequence[str] | None = None) -> Template:
     """The template of a labeled set for which nobody gave one: its texts, and the names of its labels.
 
     Without names the labels are counted from 1: numbers are words that any tokenizer has, and what star ratings are.
     """
     names = [f"text{number}" for number in range(1, fields + 1)]
-    body = " ".join(f"{{{name}}}" for name in names)
     said = words or [str(number) for number in range(1, labels + 1)]
-    asked = f"Which label fits, {', '.join(said[:-1])} or {said[-1]}?".replace("{", "{{").replace("}", "}}")
-    text = f"{body}. Label: {MARK}" if form == "sentinel" else f"{asked} {body} Answer:"
-    return parse_template(text, names, said)
+    return parse_template(labeled_text(form, names, said), names, said)
+
+
+def labeled_text(form: Form, fields: Sequence[str], words: Sequence[str]) -> str:
+    """The text of the template of a labeled set for which nobody gave one."""
+    body = " ".join(f"{{{name}}}" for name in fields)
+    asked = f"Which label fits, {', '.join(words[:-1])} or {words[-1]}?".replace("{", "{{").replace("}", "}}")
+    return f"{body}. Label: {MARK}" if form == "sentinel" else f"{asked} {body} Answer:"
 
 
 def anchor_template(kind: str, form: Form, fields: int, labels: int) -> Template:

@@ -7,6 +7,7 @@ text, spaces and all, special tokens at the end included where the tokenizer add
 import json
 import re
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -86,6 +87,12 @@ class TemplateTokenizer:
             ) from error
         return cls(tokenizer, _placeholder(names, str(folder)), max_length)
 
+    def limited(self, max_length: int) -> "TemplateTokenizer":
+        """The same with another limit."""
+        other = copy(self)
+        other.max_length = max_length
+        return other
+
     def require(self, form: Form) -> None:
         """Refuse the sentinel form where the tokenizer has no sentinel."""
         if form == "sentinel" and self._tokenizer.token_to_id(SENTINEL) is None:
@@ -96,6 +103,10 @@ class TemplateTokenizer:
     def target(self, template: Template, label: int) -> list[int]:
         """Ids the decoder should give: of the sentinel, if any, and of the label word; no end of sequence."""
         return list(self._tokenizer.encode(template.target(label), add_special_tokens=False).ids)
+
+    def length(self, text: str) -> int:
+        """Tokens of a text, without what the tokenizer puts at its ends."""
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def plain(self, text: str) -> str:
         """A text in which nothing reads as a special token: a space breaks up what would."""

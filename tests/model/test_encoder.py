@@ -36,6 +36,41 @@ def test_an_embedder_gives_what_sentence_transformers_gives(tiny_models, sentenc
     np.testing.assert_allclose(encode(sentences, TEXTS), expected, atol=1e-5)
 
 
+def static_model(folder):
+    """Static embeddings: their tokenizer is none of transformers'."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "A": 1, "sentence": 2, "to": 3, "see": 4}, unk_token="[UNK]"))  # noqa: S106 - a word
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    torch.manual_seed(0)
+    SentenceTransformer(modules=[StaticEmbedding(words, embedding_dim=8)], device="cpu").save(str(folder))
+
+
+def prompted_model(folder, embedder):
+    """A model that puts a text before every sentence unless told otherwise."""
+    from sentence_transformers import SentenceTransformer
+
+    prompts = {"query": "see to see ", "passage": "A "}
+    options = {"prompts": prompts, "default_prompt_name": "query"}
+    SentenceTransformer(str(embedder), device="cpu", **options).save(str(folder))
+
+
+@pytest.mark.parametrize("kind", ["static", "prompted"])
+def test_every_kind_of_embedder_gives_what_encode_gives(tmp_path, tiny_models, kind):
+    from sentence_transformers import SentenceTransformer
+
+    static_model(tmp_path) if kind == "static" else prompted_model(tmp_path, tiny_models / "embedder")
+    expected = SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS, show_progress_bar=False)
+    np.testing.assert_allclose(encode(SentenceEncoder(tmp_path, CPU), TEXTS), expected, atol=1e-5)
+
+
+def test_a_prompt_that_the_model_applies_by_default_changes_the_vectors(tmp_path, tiny_models, sentences):
+    prompted_model(tmp_path, tiny_models / "embedder")
+    assert not np.allclose(encode(SentenceEncoder(tmp_path, CPU), TEXTS), encode(sentences, TEXTS), atol=1e-4)
+
+
 def test_long_texts_are_cut_at_the_models_limit(sentences):
     endless = "see " * 500
     assert sentences.lengths([endless]) == [16]

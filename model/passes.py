@@ -1,0 +1,148 @@
+"""Passes through the frozen backbone: losses of rows, and their gradients with respect to the prompts.
+
+Tokens are what a pass costs, so nothing is padded beyond its chunk, and a chunk is small: about 1,024 tokens stay in a
+processor's cache. The loss is a sum over rows, so chunks change what a pass costs, not what it computes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from model.backbone import Backbone, precision
+from model.rows import Centroids, Row, chunked, decoder_inputs, encoder_inputs
+from model.task_batch import NO_LOSS
+
+CHUNK_TOKENS = {"cpu": 1024, "cuda": 32_768}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What came of a pass over rows under K prompts.
+
+    Attributes:
+        losses: the weighted sum over the rows of each prompt, [K].
+        gradients: each prompt's gradient of its own loss, [K, P, d].
+        hidden_mean: H̄, the mean of the encoder's hidden states over a prompt's examples and their positions, the
+            prompt's own included, padding not, [K, d]; no gradient passes through it.
+    """
+
+    losses: Tensor
+    gradients: Tensor
+    hidden_mean: Tensor
+
+
+@dataclass
+class Passes:
+    """Runs rows through a backbone, at most `chunk_tokens` encoder positions at a time."""
+
+    backbone: Backbone
+    centroids: Centroids | None = None
+    chunk_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self.chunk_tokens = self.chunk_tokens or CHUNK_TOKENS[self.backbone.device.type]
+
+    def run(self, prompts: Tensor, rows: Sequence[Row], *, graph: bool = False) -> Pass:
+        """Losses and gradients under prompts [K, P, d].
+
+        Args:
+            prompts: one for each set of rows.
+            rows: in any order; their number of the prompt says whose they are.
+            graph: keep the graph of the gradients, for derivatives of them with respect to `prompts`.
+        """
+        leaf = prompts if graph else prompts.detach().requires_grad_()
+        losses, counts = prompts.new_zeros(len(prompts)), prompts.new_zeros(len(prompts))
+        sums = prompts.new_zeros(len(prompts), self.backbone.width)
+        total = torch.zeros_like(prompts, requires_grad=False)
+        for chunk in chunked(rows, prompts.shape[1], self.chunk_tokens):
+            with precision(self.backbone, twice=graph):
+                each, hidden, mask = self.losses(leaf, chunk)
+            weighted = each * each.new_tensor([row.weight for row in chunk])
+            (gradient,) = torch.autograd.grad(weighted.sum(), leaf, create_graph=graph)
+            total = total + gradient if graph else total.add_(gradient)
+            with torch.no_grad():
+                owners = self._owners(chunk)
+                losses.index_add_(0, owners, weighted.to(losses.dtype))
+                sums.index_add_(0, owners, (hidden * mask.unsqueeze(-1)).sum(1).to(sums.dtype))
+                counts.index_add_(0, owners, mask.sum(1).to(counts.dtype))
+            del each, hidden, weighted
+        return Pass(losses, total, sums / counts.clamp(min=1).unsqueeze(1))
+
+    def hessian_product(self, prompts: Tensor, rows: Sequence[Row], direction: Tensor) -> Tensor:
+        """∇²L·u for the loss of each prompt [K, P, d] and its direction u [K, P, d], a chunk at a time."""
+        leaf = prompts.detach().requires_grad_()
+        total = torch.zeros_like(leaf, requires_grad=False)
+        for chunk in chunked(rows, prompts.shape[1], self.chunk_tokens):
+            with precision(self.backbone, twice=True):
+                each, _, _ = self.losses(leaf, chunk)
+            weighted = each * each.new_tensor([row.weight for row in chunk])
+            (gradient,) = torch.autograd.grad(weighted.sum(), leaf, create_graph=True)
+            (product,) = torch.autograd.grad(gradient, leaf, direction)
+            total += product
+        return total
+
+    def losses_of(self, prompts: Tensor, rows: Sequence[Row]) -> Tensor:
+        """The loss of each prompt [K], without gradients."""
+        total = prompts.new_zeros(len(prompts))
+        with torch.no_grad():
+            for chunk in chunked(rows, prompts.shape[1], self.chunk_tokens):
+                with precision(self.backbone):
+                    each, _, _ = self.losses(prompts, chunk)
+                weights = each.new_tensor([row.weight for row in chunk])
+                total.index_add_(0, self._owners(chunk), (each * weights).to(total.dtype))
+        return total
+
+    def losses(self, prompts: Tensor, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
+        """Of one chunk: the loss of each row [rows], its own hidden states [rows, n, d], their mask [rows, n]."""
+        mixed = [place for place, row in enumerate(rows) if row.partner is not None]
+        examples = [row.example for row in rows] + [row.partner for row in rows if row.partner is not None]
+        owners = self._owners([*rows, *(rows[place] for place in mixed)])
+        inputs = encoder_inputs(self.backbone, prompts, owners, examples, self.centroids)
+        hidden = self.backbone.encode(inputs.embeddings, inputs.mask)
+        own, seen = hidden[: len(rows)], inputs.mask[: len(rows)]
+        if not mixed:
+            return self._cross_entropy(own, seen, inputs.targets)[0], own, seen
+        places = torch.tensor(mixed, device=own.device)
+        share = torch.tensor([row.share for row in rows], dtype=prompts.dtype, device=own.device)
+        blend, union = _blended(hidden, inputs.mask, places, share)
+        targets, theirs = inputs.targets[: len(rows)], inputs.targets.clone()[: len(rows)]
+        theirs[places] = inputs.targets[len(rows) :]
+        loss, partner_loss = self._cross_entropy(blend, union, targets, theirs)
+        return share * loss + (1 - share) * partner_loss, own, seen
+
+    def _cross_entropy(self, hidden: Tensor, mask: Tensor, *targets: Tensor) -> list[Tensor]:
+        """For each of the targets [rows, t], the cross-entropy over the vocabulary, summed over positions, [rows]."""
+        found: list[Tensor] = []
+        before: Tensor | None = None
+        for wanted in targets:
+            given = decoder_inputs(self.backbone, wanted)
+            if before is None or not torch.equal(before, given):  # labels of one token: the decoder has read the same
+                logits = self.backbone.decode(hidden, mask, given)
+                before = given
+            each = cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=NO_LOSS, reduction="none")
+            found.append(each.view_as(wanted).sum(1))
+        return found
+
+    def _owners(self, rows: Sequence[Row]) -> Tensor:
+        return torch.tensor([row.prompt for row in rows], device=self.backbone.device)
+
+
+def _blended(hidden: Tensor, mask: Tensor, places: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """w·H_i + (1 − w)·H_j over zero-padded hidden states, and the union of their masks (ALGORITHM §3).
+
+    Args:
+        hidden: of the rows, then of the partners of those that have one, [rows + partners, n, d].
+        mask: the same, [rows + partners, n].
+        places: which row each partner belongs to, [partners].
+        share: w of each row, 1 where it has no partner, [rows].
+    """
+    rows = len(share)
+    padded = hidden * mask.unsqueeze(-1)
+    theirs = padded[rows:] * (1 - share[places])[:, None, None].to(padded.dtype)
+    blend = (padded[:rows] * share[:, None, None].to(padded.dtype)).index_add(0, places, theirs)
+    union = mask[:rows].clone()
+    union[places] |= mask[rows:]
+    return blend, union

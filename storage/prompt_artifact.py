@@ -1,0 +1,106 @@
+"""A learned prompt as a folder that leaves the house: θ and φ as safetensors, what they are, and a card to read.
+
+prompt.safetensors        θ: `prompt` [P, d]
+regularizer.safetensors   φ: `up` [d, r], `down` [r, d], `shift` [d], `gate.weight`, `gate.bias`; absent without ψ
+config.json               shapes, backbone, template form, the parameters it was trained with, where from
+README.md                 the model card
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from storage.atomic import write_bytes
+from storage.errors import InputError, first_line
+from storage.hashing import file_hash
+
+PROMPT, REGULARIZER, CONFIG, CARD = "prompt.safetensors", "regularizer.safetensors", "config.json", "README.md"
+KIND, VERSION = "supmer-prompt", 1
+
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class PromptArtifact:
+    """θ [P, d], φ by parameter name (empty without a regularizer), and what is known of them."""
+
+    prompt: Array
+    regularizer: dict[str, Array] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gate(self) -> str:
+        """The form of the gate: vector or scalar."""
+        return "scalar" if len(self.regularizer["gate.bias"]) == 1 else "vector"
+
+
+def write_prompt(folder: Path, artifact: PromptArtifact, card: str) -> None:
+    """Write the folder; the same content gives the same bytes."""
+    tokens, width = artifact.prompt.shape
+    config = {"kind": KIND, "version": VERSION, "prompt_tokens": tokens, "width": width, **artifact.about}
+    write_bytes(folder / PROMPT, _prompt_bytes(artifact.prompt))
+    if artifact.regularizer:
+        held = {name: np.ascontiguousarray(value) for name, value in artifact.regularizer.items()}
+        write_bytes(folder / REGULARIZER, save(held))
+    else:
+        (folder / REGULARIZER).unlink(missing_ok=True)
+    write_bytes(folder / CONFIG, (json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode())
+    write_bytes(folder / CARD, card.encode())
+
+
+def read_prompt(folder: Path) -> PromptArtifact:
+    """Read the folder back; whatever is wrong with it is an InputError that names the file."""
+    about = _config(folder / CONFIG)
+    tensors = _tensors(folder / PROMPT)
+    if tensors.keys() != {"prompt"} or tensors["prompt"].ndim != 2:
+        raise InputError(f"{folder / PROMPT}: should hold one matrix called prompt: is this a supmer prompt?")
+    prompt = tensors["prompt"]
+    if list(prompt.shape) != [about.get("prompt_tokens"), about.get("width")]:
+        shape = f"{about.get('prompt_tokens')} × {about.get('width')}"
+        raise InputError(f"{folder / PROMPT}: is {prompt.shape[0]} × {prompt.shape[1]}, but {CONFIG} says {shape}")
+    held = folder / REGULARIZER
+    return PromptArtifact(prompt, _tensors(held) if held.is_file() else {}, about)
+
+
+def prompt_hash(folder: Path) -> str:
+    """SHA-256 of θ's file: what a result names its prompt by."""
+    return file_hash(folder / PROMPT)
+
+
+def theta_hash(prompt: Array) -> str:
+    """The same of a prompt that is not written."""
+    return hashlib.sha256(_prompt_bytes(prompt)).hexdigest()
+
+
+def _prompt_bytes(prompt: Array) -> bytes:
+    return save({"prompt": np.ascontiguousarray(prompt)})
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise InputError(f"{path.parent}: no {path.name} in it: give the folder of a prompt") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({first_line(error)})") from error
+    if not isinstance(config, dict) or config.get("kind") != KIND or config.get("version") != VERSION:
+        raise InputError(f"{path}: not of a supmer prompt of version {VERSION}")
+    return config
+
+
+def _tensors(path: Path) -> dict[str, Array]:
+    try:
+        tensors = load(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: cannot be read ({first_line(error)}): the prompt is not whole") from error
+    for name, value in tensors.items():
+        if value.dtype != np.float32 or not np.isfinite(value).all():
+            raise InputError(f"{path}: {name} should hold finite float32 numbers")
+    return tensors

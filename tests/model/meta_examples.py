@@ -1,0 +1,49 @@
+"""Tiny frozen backbones and random tasks, for tests of the meta-learner."""
+
+import numpy as np
+import torch
+from transformers import BartConfig, BartForConditionalGeneration, T5Config, T5ForConditionalGeneration
+
+from model.task_batch import CentroidSlot, Example, Task
+
+SHAPE = {"vocab_size": 50, "d_model": 16, "d_kv": 4, "d_ff": 32, "num_heads": 4, "num_layers": 2}
+
+
+def t5(*, gated=False, tied=True, dtype=torch.float64, seed=0, **shape):
+    """A random T5 whose layer norms and embeddings are not trivial; untied: an output layer of its own, unscaled."""
+    torch.manual_seed(seed)
+    form = {"feed_forward_proj": "gated-gelu" if gated else "relu"}
+    config = T5Config(**SHAPE | form | shape, decoder_start_token_id=0, pad_token_id=0, tie_word_embeddings=tied)
+    model = T5ForConditionalGeneration(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "layer_norm" in name:
+                parameter.uniform_(0.5, 1.5)
+        if not tied:
+            model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight) * 0.3)
+    return model.to(dtype).eval()
+
+
+def bart(dtype=torch.float64):
+    torch.manual_seed(0)
+    shape = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = BartConfig(vocab_size=50, d_model=8, max_position_embeddings=64, init_std=0.3, **shape, **heads)
+    return BartForConditionalGeneration(config).to(dtype).eval()
+
+
+def example(chance, *, length=None, target=(5, 6), slots=()):
+    size = length or int(chance.integers(3, 12))
+    ids = chance.integers(3, 50, size).astype(np.int32)
+    return Example("e", 0, ids, np.array(target, np.int32), tuple(slots))
+
+
+def task(chance, *, size=3, labels=((5, 6), (5, 7)), slots=False):
+    """A task with `size` examples in each set, its labels in turn."""
+
+    def one(number):
+        places = [CentroidSlot(1, "ss", number % 2)] if slots else []
+        return example(chance, target=labels[number % len(labels)], slots=places)
+
+    sets = [tuple(one(number) for number in range(size)) for _ in range(2)]
+    return Task("t", "sp", "sp-next", tuple(np.array(label, np.int32) for label in labels), *sets)

@@ -1,0 +1,50 @@
+"""The derivatives written out by hand are those of the plain formulas, to the second order."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+from transformers.activations import NewGELUActivation
+
+from model.derivatives import rms_normed, tanh_gelu
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def normed(values):
+    return rms_normed(values, 1e-6)
+
+
+@pytest.mark.parametrize("function", [normed, tanh_gelu], ids=["norm", "gelu"])
+def test_first_and_second_derivatives_are_finite_differences(function):
+    torch.manual_seed(0)
+    values = torch.randn(3, 2, 7, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(function, values)
+    assert gradgradcheck(function, values)
+
+
+def test_the_norm_is_the_division_by_the_root_mean_square():
+    values = torch.randn(4, 9, dtype=torch.float64)
+    expected = values / (values.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    torch.testing.assert_close(normed(values), expected)
+
+
+def test_a_vector_of_zeros_stays_zero_and_has_finite_derivatives():
+    values = torch.zeros(2, 5, requires_grad=True)
+    (first,) = torch.autograd.grad(normed(values), values, torch.ones(2, 5), create_graph=True)
+    (second,) = torch.autograd.grad(first, values, torch.ones(2, 5))
+    assert (normed(values) == 0).all()
+    assert torch.isfinite(first).all()
+    assert torch.isfinite(second).all()
+
+
+def test_the_activation_is_transformers_own_far_from_zero_too():
+    values = torch.linspace(-30, 30, 601, requires_grad=True)
+    theirs, ours = NewGELUActivation()(values), tanh_gelu(values)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    both = [
+        torch.autograd.grad(value, values, torch.ones_like(values), create_graph=True)[0] for value in (theirs, ours)
+    ]
+    torch.testing.assert_close(both[1], both[0], rtol=1e-4, atol=1e-5)
+    second = [torch.autograd.grad(value, values, torch.ones_like(values))[0] for value in both]
+    assert torch.isfinite(second[1]).all()
+    torch.testing.assert_close(second[1], second[0], rtol=1e-3, atol=1e-4)
