@@ -1,11 +1,12 @@
-"""Where things come from: `hf:org/name@revision`, `path:…`, `wheel:name==version#sha256=…`; and what came of it."""
+"""Where things come from: `hf:org/name@revision`, `path:…`, `wheel:name==version#sha256=…`, `made:…`; what came."""
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Any, Protocol
 
 import orjson
 
@@ -19,12 +20,21 @@ EXAMPLES = {
     "wheel": "wheel:name==1.0#sha256=<64 hex digits>&path=name/data/*.csv",
     "hf": "hf:org/name@revision#path=data/*.parquet",
     "path": "path:/data/texts#path=**/*.jsonl",
+    "made": "made:stories?documents=400&seed=1",
+}
+# What the program can make itself, for which role, with the numbers it takes and the names.
+MADE: dict[str, tuple[str, dict[str, int | tuple[str, ...]]]] = {
+    "tiny-t5": ("backbone", {"seed": 1}),
+    "tiny-embedder": ("embedder", {"seed": 1}),
+    "stories": ("corpus", {"documents": 400, "seed": 1}),
+    "reviews": ("datasets", {"about": ("movies", "products", "editorials", "tweets"), "examples": 400, "seed": 1}),
 }
 
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
 _REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./-]+))?", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_MOST = 1_000_000
 _LISTED = 8  # names shown when a pattern matches nothing
 
 
@@ -34,6 +44,7 @@ class Kind(StrEnum):
     WHEEL = "wheel"
     HUB = "hf"
     PATH = "path"
+    MADE = "made"
 
 
 @dataclass(frozen=True)
@@ -42,11 +53,12 @@ class SourceSpec:
 
     Attributes:
         text: the spec as written.
-        kind: wheel, hub repository or local path.
-        location: the wheel's name, the repository's name, the file or folder.
+        kind: wheel, hub repository, local path or made here.
+        location: the wheel's name, the repository's name, the file or folder, what is made.
         version: the wheel's version, or the repository's revision ("" stands for its main branch).
         sha256: the wheel's hash; "" for the other kinds.
         patterns: which members or files are wanted; empty means all.
+        options: how to make what is made here.
     """
 
     text: str
@@ -55,6 +67,7 @@ class SourceSpec:
     version: str = ""
     sha256: str = ""
     patterns: tuple[str, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
 
 
 class WantedSources(Protocol):
@@ -79,7 +92,7 @@ class WantedSources(Protocol):
 
 @dataclass(frozen=True)
 class NamedSource:
-    """A source in its role: where its parameter, its files and its links are."""
+    """A source in its role: where its parameter and its files are."""
 
     role: str
     name: str
@@ -97,18 +110,13 @@ class NamedSource:
 
     @property
     def folder(self) -> str:
-        """Where its files lie, unless they are only linked."""
+        """Where its files lie, unless it is local."""
         return f"{self.output}/{self.name}"
-
-    @property
-    def links(self) -> str:
-        """Where the links to a local source lie."""
-        return f"inputs/{self.role}/{self.name}"
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of an acquired source; `name` is relative to the source, `path` to the workspace."""
+    """One file of an acquired source; `name` is relative to the source, `path` to the workspace unless absolute."""
 
     name: str
     path: str
@@ -118,7 +126,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class AcquiredSource:
-    """A source that was brought in; `folder` is relative to the workspace, `revision` a hub commit or ""."""
+    """A source that was brought in; `folder` as `path` of its files, `revision` a hub commit or ""."""
 
     name: str
     spec: str
@@ -134,7 +142,9 @@ def parse_spec(text: str) -> SourceSpec:
     if not colon or prefix not in set(Kind):
         known = ", ".join(f"{kind}:…" for kind in Kind)
         raise InputError(f"{text!r}: a source starts with one of {known}: for example {EXAMPLES['hf']}")
-    parse = {Kind.WHEEL: _parse_wheel, Kind.HUB: _parse_hub, Kind.PATH: _parse_path}[Kind(prefix)]
+    parse = {Kind.WHEEL: _parse_wheel, Kind.HUB: _parse_hub, Kind.PATH: _parse_path, Kind.MADE: _parse_made}[
+        Kind(prefix)
+    ]
     return parse(text, rest)
 
 
@@ -187,6 +197,28 @@ def _parse_path(text: str, rest: str) -> SourceSpec:
     )
 
 
+def _parse_made(text: str, rest: str) -> SourceSpec:
+    name, _, query = rest.partition("?")
+    if name not in MADE:
+        raise _wrong(text, Kind.MADE, f"{name!r} is nothing that can be made (known: {', '.join(MADE)})")
+    known = MADE[name][1]
+    options = {key: usual if isinstance(usual, int) else usual[0] for key, usual in known.items()}
+    for item in filter(None, query.split("&")):
+        key, _, value = item.partition("=")
+        if key not in known:
+            raise _wrong(text, Kind.MADE, f"unknown option {key!r} (known: {', '.join(known)})")
+        choices = known[key]
+        if isinstance(choices, tuple):
+            if value not in choices:
+                raise _wrong(text, Kind.MADE, f"{key}={value} is not one of {', '.join(choices)}")
+            options[key] = value
+        elif value.isascii() and value.isdecimal() and int(value) <= _MOST:
+            options[key] = int(value)
+        else:
+            raise _wrong(text, Kind.MADE, f"{key}={value} is not a whole number up to {_MOST:,}")
+    return SourceSpec(text, Kind.MADE, name, options=tuple(options.items()))
+
+
 def _checked_pattern(text: str, kind: Kind, pattern: str) -> str:
     if not pattern or pattern.startswith("/") or "\\" in pattern or ".." in pattern.split("/"):
         raise _wrong(text, kind, f"path={pattern} must be a pattern relative to the source, without '..'")
@@ -208,10 +240,17 @@ def named_sources(wanted: WantedSources) -> list[NamedSource]:
         if not _SLUG.fullmatch(name):
             raise InputError(f"{parameter}: {name!r} is not a name: use a-z, 0-9, '-' and '_', for example my-news")
         try:
-            found.append(NamedSource(role, name, parse_spec(text)))
+            found.append(NamedSource(role, name, _fitting(parse_spec(text), role)))
         except InputError as error:
             raise InputError(f"{parameter}: {error}") from None
     return found
+
+
+def _fitting(spec: SourceSpec, role: str) -> SourceSpec:
+    """Refuse what is made here in a role that it is not made for."""
+    if spec.kind is Kind.MADE and (fits := MADE[spec.location][0]) != role:
+        raise InputError(f"{spec.text!r}: {spec.location} is for acquire.{fits}: give another source")
+    return spec
 
 
 def fixed_folder(pattern: str) -> str:
@@ -279,15 +318,21 @@ def write_manifest(folder: Path, role: str, sources: Iterable[AcquiredSource]) -
 
 
 def read_manifest(folder: Path) -> list[AcquiredSource]:
-    """What a role acquired, from its folder (`data/sources/ROLE`)."""
+    """What a role acquired, from its folder (`data/sources/ROLE`); `~` of a local source is this user's home."""
     path = folder / MANIFEST
     try:
-        sources = orjson.loads(path.read_bytes())["sources"]
-        return [
-            AcquiredSource(**{**source, "files": tuple(SourceFile(**file) for file in source["files"])})
-            for source in sources
-        ]
+        return [_read_source(source) for source in orjson.loads(path.read_bytes())["sources"]]
     except FileNotFoundError:
         raise InputError(f"{path}: not there: run `supmer run acquire`") from None
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not a source manifest ({error}): run `supmer run --force acquire`") from error
+
+
+def _read_source(entry: dict[str, Any]) -> AcquiredSource:
+    files = tuple(SourceFile(**{**file, "path": expanded(file["path"])}) for file in entry["files"])
+    return AcquiredSource(**{**entry, "folder": expanded(entry["folder"]), "files": files})
+
+
+def expanded(location: str) -> str:
+    """A location with `~` at its start replaced by the home folder; a home nobody has stays as written."""
+    return os.path.expanduser(location)  # noqa: PTH111 - Path.expanduser raises where there is no such home

