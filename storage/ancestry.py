@@ -2,14 +2,16 @@
 
 import difflib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from storage.errors import InputError
+from storage.inputs import SLOTS, slots_of
 from storage.lineage import read_events, run_that_made
 from storage.lockfile import LockedPath, LockedStage, Pipeline, cache_folder, directory_object, flat
-from storage.sources import MANIFEST, AcquiredSource, read_manifest
+from storage.sources import MANIFEST, AcquiredSource, NamedSource, read_manifest
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,13 @@ class StageNode:
 
 @dataclass(frozen=True)
 class ArtifactNode:
-    """An artifact in the version that was used; `stage` is None for what no stage makes."""
+    """An artifact in the version that was used; `stage` is None for what no stage makes.
+
+    `parameter` is that of the local source the path stood for, with what it said.
+    """
 
     path: str
+    parameter: str | None
     md5: str | None
     bytes: int | None
     rows: int | None
@@ -90,7 +96,7 @@ class Ancestry:
             raise InputError(f"{path}: not made yet: `supmer run {stage}` makes it")
         return self._artifact(locked)
 
-    def _artifact(self, used: LockedPath) -> ArtifactNode:
+    def _artifact(self, used: LockedPath, source: NamedSource | None = None) -> ArtifactNode:
         maker = self._makers.get(used.path) or next(
             (stage for path, stage in self._makers.items() if Path(used.path).is_relative_to(path)), None
         )
@@ -102,7 +108,8 @@ class Ancestry:
         rows = self._row_count(used, maker) if note is None else None
         folder = self.pipeline.root / used.path
         sources = tuple(read_manifest(folder)) if (folder / MANIFEST).is_file() else ()
-        return ArtifactNode(used.path, used.md5, used.bytes, rows, note, sources, node)
+        parameter = f"{source.parameter}={source.spec.text}" if source else None
+        return ArtifactNode(used.path, parameter, used.md5, used.bytes, rows, note, sources, node)
 
     def _stage(self, stage: LockedStage) -> StageNode:
         if stage.name not in self._stages:
@@ -118,9 +125,16 @@ class Ancestry:
                 run.prefect_run_id if run else None,
                 flat(stage.parameters),
                 code,
-                tuple(self._artifact(item) for item in stage.inputs if item.path not in code),
+                tuple(self._inputs(stage)),
             )
         return self._stages[stage.name]
+
+    def _inputs(self, stage: LockedStage) -> Iterator[ArtifactNode]:
+        """What a stage read apart from code; of the slots for local sources, those that were in use."""
+        sources = slots_of(stage.parameters.get("acquire"))
+        for item in stage.inputs:
+            if not item.path.endswith(".py") and (item.path not in SLOTS or item.path in sources):
+                yield self._artifact(item, sources.get(item.path))
 
     def _row_count(self, used: LockedPath, maker: LockedStage | None) -> int | None:
         known = self._rows.get(maker.name, {}).get(used.path) if maker else None

@@ -13,36 +13,42 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import duckdb
 import numpy as np
 import orjson
 import pyarrow as pa
 
 from storage.atomic import remove, write_bytes
 from storage.errors import InputError
+from storage.formats import FORMATS, SPLITS
+from storage.parquet import count_rows
 from storage.rows import Array, Integers, Rows, RowWriter, map_array
+from storage.scratch import SPILL, scratch_database
 
-FORMATS = ("sp", "mc", "ss")
-SPLITS = ("train", "validation")
 # A document with this many different texts has one that is neither the sentence's nor its neighbours': the least for
 # a wrong answer out of the same document.
 TEXTS_FOR_DISTANT = 4
 
 _MEMORY = "512MB"
-_THREADS = 2
 _BATCH_ROWS = 65_536
 _SUMMARY = "pool.json"
 _SENTENCE_KINDS = {"document": "i4", "index": "i4", "key": "u8", "sp": "i4", "mc": "i4", "ss": "i4"}
 _DOCUMENT_KINDS = {"first": "i8", "rows": "i4", "texts": "i4"}
 
-_JOINED = """WITH own AS (SELECT document_id, index, text, hash(text) AS key FROM read_parquet($sentences)),
+# Texts of validation documents: a training document's sentence with such a text is left out, as if it were filtered.
+_HELD_OUT = """INSERT INTO held_out SELECT DISTINCT hash(s.text)
+    FROM read_parquet($sentences) s SEMI JOIN (FROM read_parquet($documents) WHERE split = 'validation')
+    USING (document_id)"""
+
+_JOINED = """WITH every AS (SELECT document_id, index, text, hash(text) AS key FROM read_parquet($sentences)),
+    own AS (SELECT e.*, d.split FROM every e
+        LEFT JOIN read_parquet($documents) d ON d.document_id = e.document_id LEFT JOIN shared h ON h.key = e.key
+        WHERE d.split IS DISTINCT FROM 'train' OR h.key IS NULL),
     counted AS (SELECT document_id, count(DISTINCT key) AS texts, count(*) AS rows FROM own GROUP BY document_id)
-    SELECT s.document_id, s.index, s.text, s.key, d.split, a.sp, a.mc, a.ss, c.texts, c.rows,
+    SELECT s.document_id, s.index, s.text, s.key, s.split, a.sp, a.mc, a.ss, c.texts, c.rows,
         a.document_id IS NOT NULL AS assigned,
         coalesce(lead(s.index) OVER following = s.index + 1 AND lead(s.key) OVER following <> s.key, false) AS next
     FROM own s JOIN counted c USING (document_id)
         LEFT JOIN read_parquet($assignments) a ON a.document_id = s.document_id AND a.index = s.index
-        LEFT JOIN read_parquet($documents) d ON d.document_id = s.document_id
     WINDOW following AS (PARTITION BY s.document_id ORDER BY s.index)
     ORDER BY s.document_id, s.index"""
 
@@ -87,16 +93,10 @@ class PoolWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._documents = 0
+        self.left_out = 0
 
     def __enter__(self) -> Self:
-        remove(self._folder)
-        self._folder.mkdir(parents=True)
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": _MEMORY,
-            "threads": _THREADS,
-            "temp_directory": str(self._folder / "spill"),
-        }
-        self._connection = duckdb.connect(self._folder / "rows.duckdb", config=config)
+        self._connection = scratch_database(self._folder, "rows.duckdb", _MEMORY)
         self._connection.execute(_ROWS)
         return self
 
@@ -104,24 +104,33 @@ class PoolWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._connection.close()
-        for left in ("rows.duckdb", "spill"):
+        for left in ("rows.duckdb", SPILL):
             remove(self._folder / left)
 
     def gather(self, shards: Sequence[ShardFiles]) -> int:
-        """Take in the sentences of all shards and return how many there are."""
+        """Take in the sentences of all shards and return how many there are.
+
+        Those of training documents whose text a validation document has, too, are left out: `left_out` counts them.
+        """
+        # read_parquet would take brackets and stars in a folder's name for a pattern.
+        paths = [{name: re.sub(r"([*?[])", r"[\1]", str(path)) for name, path in vars(one).items()} for one in shards]
+        self._connection.execute("CREATE TABLE held_out (key UBIGINT)")
+        for one in paths:
+            wanted = {name: one[name] for name in ("sentences", "documents")}
+            self._connection.execute(_HELD_OUT, wanted)
+        self._connection.execute("CREATE TABLE shared AS SELECT DISTINCT key FROM held_out")
         with (
             RowWriter(self._folder / "sentences", _SENTENCE_KINDS) as sentences,
             RowWriter(self._folder / "documents", _DOCUMENT_KINDS) as documents,
         ):
-            for shard in shards:
-                # read_parquet would take brackets and stars in a folder's name for a pattern.
-                paths = {name: re.sub(r"([*?[])", r"[\1]", str(path)) for name, path in vars(shard).items()}
-                reader = self._connection.sql(_JOINED, params=paths).to_arrow_reader(_BATCH_ROWS)
+            for shard, one in zip(shards, paths, strict=True):
+                reader = self._connection.sql(_JOINED, params=one).to_arrow_reader(_BATCH_ROWS)
                 last = None  # a document may go on in the next batch
                 for batch in reader:
                     table = pa.Table.from_batches([batch])
                     _refuse_gaps(table, shard)
                     last = self._append(table, sentences, documents, last)
+            self.left_out = sum(count_rows(shard.sentences) for shard in shards) - sentences.rows
             return sentences.rows
 
     def _append(self, table: pa.Table, sentences: RowWriter, documents: RowWriter, last: str | None) -> str | None:

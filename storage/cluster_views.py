@@ -7,10 +7,10 @@ from pathlib import Path
 import duckdb
 
 from storage.errors import InputError
+from storage.formats import FORMATS
 from storage.views import datasets, identifier
 
 CENTROIDS, NEAREST = "data/clusters/centroids", "data/clusters/nearest"
-FORMATS = ("sp", "mc", "ss")
 
 
 @dataclass(frozen=True)

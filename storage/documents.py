@@ -67,8 +67,8 @@ def is_ignored(name: str) -> bool:
     return base.startswith((".", "README", "LICENSE", "LICENCE")) or base.lower().endswith(".md")
 
 
-def file_kind(name: str) -> FileKind:
-    """The format and compression of a file, by its name."""
+def file_kind(name: str, where: str = "") -> FileKind:
+    """The format and compression of a file, by its name; `where` is what a person is told of it."""
     suffixes = [suffix.lower() for suffix in Path(name).suffixes[-2:]]
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     if compression:
@@ -76,7 +76,7 @@ def file_kind(name: str) -> FileKind:
     found = FORMATS.get(suffixes[-1]) if suffixes else None
     if found is None or (compression and found == "parquet"):
         raise InputError(
-            f"{name}: unknown kind of file; what is read: {READABLE}: convert it or take it out of the source"
+            f"{where or name}: unknown kind of file; what is read: {READABLE}: convert it, or leave it out with path="
         )
     return FileKind(found, compression)
 

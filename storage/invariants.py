@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import duckdb
 
@@ -15,10 +16,18 @@ Check = Callable[[duckdb.DuckDBPyConnection], Iterator[str]]
 
 @dataclass(frozen=True)
 class Invariant:
-    """A check and the views it reads; it is skipped while one of them is not there."""
+    """A check, the views it reads, and the stage that made what it is about; skipped while a view is not there."""
 
     views: tuple[str, ...]
     check: Check
+    stage: str
+
+
+class Violation(NamedTuple):
+    """An invariant that does not hold, in one line, and the stage to run again."""
+
+    line: str
+    stage: str
 
 
 def violations(connection: duckdb.DuckDBPyConnection, offenders: str, what: str) -> Iterator[str]:
@@ -70,23 +79,26 @@ def spans_lie_within_documents(connection: duckdb.DuckDBPyConnection) -> Iterato
 
 def _checked(claim: TaskClaim) -> Invariant:
     """A claim about tasks as an invariant."""
-    return Invariant(claim.views, lambda connection: violations(connection, claim.offenders, claim.broken))
+    return Invariant(
+        claim.views, lambda connection: violations(connection, claim.offenders, claim.broken), "materialize"
+    )
 
 
 INVARIANTS: list[Invariant] = [
-    Invariant(("documents",), document_ids_are_unique),
-    Invariant(("documents", "sentences"), sentences_have_documents),
-    Invariant(("sentences",), sentence_ids_are_unique),
-    Invariant(("documents", "sentences"), spans_lie_within_documents),
+    Invariant(("documents",), document_ids_are_unique, "sample"),
+    Invariant(("documents", "sentences"), sentences_have_documents, "sample"),
+    Invariant(("sentences",), sentence_ids_are_unique, "sample"),
+    Invariant(("documents", "sentences"), spans_lie_within_documents, "sample"),
     *map(_checked, CLAIMS),
 ]
 
 
 def broken_invariants(
     connection: duckdb.DuckDBPyConnection, invariants: list[Invariant] | None = None
-) -> Iterator[str]:
-    """One line for each violation of the invariants whose views are there."""
-    there = {str(row[0]) for row in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
+) -> Iterator[Violation]:
+    """Each violation of the invariants whose views are there."""
+    listed = "SELECT view_name FROM duckdb_views() UNION SELECT table_name FROM duckdb_tables()"
+    there = {str(row[0]) for row in connection.execute(listed).fetchall()}
     for invariant in INVARIANTS if invariants is None else invariants:
         if there.issuperset(invariant.views):
-            yield from invariant.check(connection)
+            yield from (Violation(line, invariant.stage) for line in invariant.check(connection))

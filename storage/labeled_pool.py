@@ -1,7 +1,7 @@
 """A labeled set ready to be drawn from: texts by number, and the numbers of its examples by split, group and label."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +24,23 @@ _FEWEST_LABELS = 2
 
 @dataclass(frozen=True)
 class LabeledSet:
-    """A set that was read: `rows` examples of `fields` texts each, labels 0 to `labels` − 1."""
+    """A set that was read: `rows` examples of `fields` texts each, labels 0 to `labels` − 1.
+
+    Attributes:
+        content: hash over all that was read.
+        files: what was read, by name.
+        duplicates: rows left out because their texts were there before.
+        conflicts: those of them that had another label there.
+    """
 
     name: str
     rows: int
     fields: int
     labels: int
-    content: str  # hash over all that was read
+    content: str
+    files: tuple[str, ...] = ()
+    duplicates: int = 0
+    conflicts: int = 0
 
 
 def write_set(folder: Path, source: AcquiredSource, root: Path) -> LabeledSet:
@@ -42,8 +52,9 @@ def write_set(folder: Path, source: AcquiredSource, root: Path) -> LabeledSet:
         raise InputError(f"{where}: {len(values)} labels in {len(files)} files, a task needs two: check its files")
     numbers = numbered_labels(values, label_names(source, root), where)
     fields = 0
+    seen = _Seen(numbers)
     with RowWriter(folder, _KINDS) as writer:
-        for batch in _batches(_once(read_rows(files, root))):
+        for batch in _batches(filter(seen.first, read_rows(files, root))):
             widths = {len(row.texts) for row in batch} | ({fields} if fields else set())
             if len(widths) > 1:
                 raise InputError(f"{where}: some rows have one text, some two: make them alike")
@@ -55,17 +66,31 @@ def write_set(folder: Path, source: AcquiredSource, root: Path) -> LabeledSet:
             writer.append(pa.array([text for row in batch for text in row.texts]), columns)
         rows = writer.rows // fields
     content = json_hash([[file.sha256 for file in files], sorted(map(str, numbers.items()))])
-    return LabeledSet(source.name, rows, fields, max(numbers.values()) + 1, content)
+    labels = max(numbers.values()) + 1
+    used = tuple(file.name for file in files)
+    return LabeledSet(source.name, rows, fields, labels, content, used, seen.duplicates, seen.conflicts)
 
 
-def _once(rows: Iterator[LabeledRow]) -> Iterator[LabeledRow]:
-    """The rows without those whose texts were there before."""
-    seen: set[int] = set()
-    for row in rows:
+@dataclass
+class _Seen:
+    """Which texts were there before, and with which label."""
+
+    numbers: Mapping[str | int, int]
+    duplicates: int = 0
+    conflicts: int = 0
+    _labels: dict[int, int] = field(default_factory=dict)
+
+    def first(self, row: LabeledRow) -> bool:
+        """Whether a row is the first with its texts; others are counted."""
+        label = self.numbers[row.label]
         key = hash(row.texts)  # 64 bits: enough to tell, and never written anywhere
-        if key not in seen:
-            seen.add(key)
-            yield row
+        earlier = self._labels.get(key)
+        if earlier is None:
+            self._labels[key] = label
+            return True
+        self.duplicates += 1
+        self.conflicts += earlier != label
+        return False
 
 
 def _batches(rows: Iterator[LabeledRow]) -> Iterator[list[LabeledRow]]:

@@ -1,142 +1,229 @@
-"""Reading labeled sets: `{text, label}` or `{sentence1, sentence2, label}` as JSON lines, CSV, TSV or Parquet."""
+"""Reading labeled sets: which files are for what, which columns hold texts and label, what the labels are."""
 
-import csv
-import sys
-from collections.abc import Iterator, Sequence
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import orjson
-import pyarrow as pa
 
-from storage.documents import file_kind, is_ignored
+from storage.documents import COMPRESSIONS, FORMATS, is_ignored
 from storage.errors import InputError
-from storage.parquet import open_parquet
+from storage.labeled_records import LONGEST, records
 from storage.sources import AcquiredSource, SourceFile
 
 LABEL = "label"
 TEXT_FIELDS = (("text",), ("sentence1", "sentence2"))
 LABEL_NAMES = "labels.json"
 
-_TEST = ("test", "valid", "validation", "dev")
-_BATCH_ROWS = 1_024
+_TRAIN = {"train", "training"}
+_VALIDATION = {"valid", "validation", "val", "dev", "development", "eval", "evaluation"}
+_TEST = {"test", "tests", "testing", "heldout"}
+_WORD = re.compile(r"[a-z]+")
+_WHOLE = re.compile(r"-?\d{1,18}")
+_UNLABELED = (None, "", -1, "-1")  # what stands for the label of a row that has none, as in GLUE's test files
 
 
 @dataclass(frozen=True)
+class Columns:
+    """Where texts and label stand in a row: of each list the first that the row has.
+
+    `ratings` are label columns that hold any number, kept as text: a label is still to be made of it. With `blanks` a
+    text may be empty.
+    """
+
+    texts: tuple[tuple[str, ...], ...] = TEXT_FIELDS
+    labels: tuple[str, ...] = (LABEL,)
+    ratings: tuple[str, ...] = ()
+    blanks: bool = False
+
+
+ANY = Columns()
+
+
+@dataclass(frozen=True, slots=True)
 class LabeledRow:
-    """One example: its text fields and its label, as they stand in the file; `row` counts from 1 over all files."""
+    """One example: its text fields and its label, as they stand in the file.
+
+    Attributes:
+        row: counts from 1 over all files.
+        file: the name of the file.
+        place: the row in that file, from 1.
+        fields: the columns of the texts.
+        column: the column of the label.
+    """
 
     row: int
     texts: tuple[str, ...]
     label: str | int
+    file: str = ""
+    place: int = 0
+    fields: tuple[str, ...] = ()
+    column: str = LABEL
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    """What the files of a set are for; `train` are those that say nothing of it, where none is called train."""
+
+    train: tuple[SourceFile, ...]
+    validation: tuple[SourceFile, ...]
+    test: tuple[SourceFile, ...]
 
 
 def training_files(source: AcquiredSource) -> list[SourceFile]:
-    """The files to learn from, by name: those called train where there are any, never those kept for testing."""
-    files = [file for file in source.files if not is_ignored(file.name) and _stem(file) != "labels"]
-    named = [file for file in files if "train" in _stem(file)]
-    chosen = named or [file for file in files if not _stem(file).startswith(_TEST)]
+    """The files to learn from: those called train where there are any, never those kept for testing.
+
+    What a file is for are whole words of its path: `default/test/0000.parquet` and `my_test.csv` are for testing,
+    `constrained.jsonl` says nothing of it.
+    """
+    chosen = split_files(source).train
     if not chosen:
         raise InputError(f"acquire.datasets.{source.name}: {source.spec}: no file to learn from: name one train.jsonl")
-    return sorted(chosen, key=lambda file: file.name)
+    return list(chosen)
 
 
-def _stem(file: SourceFile) -> str:
-    return PurePosixPath(file.name).name.split(".")[0].lower()
+def split_files(source: AcquiredSource) -> SplitFiles:
+    """The files of a set by what they are for, each list by name."""
+    files = [file for file in source.files if not is_ignored(file.name) and not _names_labels(file)]
+    # A hub repository may hold the original files beside the ones made for reading.
+    readable = [file for file in files if _is_table(file)]
+    files = sorted(readable or files, key=lambda file: file.name)
+    test = tuple(file for file in files if _words(file) & _TEST)
+    validation = tuple(file for file in files if file not in test and _words(file) & _VALIDATION)
+    rest = tuple(file for file in files if file not in test and file not in validation)
+    return SplitFiles(tuple(file for file in rest if _words(file) & _TRAIN) or rest, validation, test)
+
+
+def _is_table(file: SourceFile) -> bool:
+    """Whether the name is that of rows with columns."""
+    suffixes = [suffix.lower() for suffix in PurePosixPath(file.name).suffixes[-2:]]
+    suffixes = [suffix for suffix in suffixes if suffix not in COMPRESSIONS]
+    return bool(suffixes) and FORMATS.get(suffixes[-1]) not in (None, "text")
+
+
+def _words(file: SourceFile) -> set[str]:
+    return set(_WORD.findall(file.name.lower()))
+
+
+def _names_labels(file: SourceFile) -> bool:
+    return PurePosixPath(file.name).name.split(".")[0].lower() == "labels"
 
 
 def label_names(source: AcquiredSource, root: Path) -> list[str] | None:
     """The labels in order, where the set has a labels.json."""
     for file in source.files:
         if PurePosixPath(file.name).name == LABEL_NAMES:
-            names = orjson.loads((root / file.path).read_bytes())
+            try:
+                names = orjson.loads((root / file.path).read_bytes())
+            except orjson.JSONDecodeError:
+                names = None
             if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
                 raise InputError(f"{root / file.path}: not a list of names: write the labels in order, as JSON strings")
             return names
     return None
 
 
-def read_rows(files: Sequence[SourceFile], root: Path) -> Iterator[LabeledRow]:
+def read_rows(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -> Iterator[LabeledRow]:
     """The examples of all files, one after the other."""
     before = 0
     for file in files:
-        path = root / file.path
+        path = str(root / file.path)
         row = 0
-        for row, record in enumerate(_records(path, file.name), start=1):
-            yield _labeled(path, before, row, record)
+        for row, record in enumerate(records(Path(path), file.name), start=1):
+            where = f"{path}: row {row}"
+            fields, column = _found(where, record, columns)
+            rated = column in columns.ratings
+            label = _rating(where, record[column]) if rated else _label(where, record[column])
+            texts = _texts(where, record, fields, blanks=columns.blanks)
+            yield LabeledRow(before + row, texts, label, file.name, row, fields, column)
         before += row
 
 
-def _labeled(path: Path, before: int, row: int, record: Any) -> LabeledRow:
-    where = f"{path}: row {row}"
+def place_of(files: Sequence[SourceFile], root: Path, row: int) -> tuple[SourceFile, int] | None:
+    """The file that an example stands in, and its row there, by its row over all files."""
+    for file in files:
+        rows = sum(1 for _ in records(root / file.path, file.name))
+        if row <= rows:
+            return file, row
+        row -= rows
+    return None
+
+
+def are_unlabeled(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -> bool:
+    """Whether no row has a label: −1, none, or no such column. Reading ends at the first that has one."""
+    return not any(
+        isinstance(record, dict) and any(record.get(column) not in _UNLABELED for column in columns.labels)
+        for file in files
+        for record in records(root / file.path, file.name)
+    )
+
+
+def first_columns(files: Sequence[SourceFile], root: Path) -> set[str]:
+    """The columns of the first row."""
+    for file in files:
+        for record in records(root / file.path, file.name):
+            return set(record) if isinstance(record, dict) else set()
+    return set()
+
+
+def _found(where: str, record: Any, columns: Columns) -> tuple[tuple[str, ...], str]:
+    """The columns of the texts and of the label that a row has."""
     if not isinstance(record, dict):
         raise InputError(f"{where}: not an object with a text and a label: write one JSON object a line")
-    fields = next((fields for fields in TEXT_FIELDS if record.keys() >= {*fields}), None)
-    if fields is None or LABEL not in record:
-        known = " or ".join(", ".join((*fields, LABEL)) for fields in TEXT_FIELDS)
+    fields = next((fields for fields in columns.texts if all(map(record.__contains__, fields))), None)
+    column = next(filter(record.__contains__, columns.labels), None)
+    if fields is None or column is None:
+        known = " or ".join(", ".join((*fields, columns.labels[-1])) for fields in columns.texts)
         found = ", ".join(map(str, sorted(map(str, record))))
         raise InputError(f"{where}: needs the fields {known} (found: {found}): rename them")
-    texts = tuple(record[field] for field in fields)
-    label = record[LABEL]
-    if not all(isinstance(text, str) and text.strip() for text in texts):
+    return fields, column
+
+
+def _texts(where: str, record: Mapping[str, Any], fields: tuple[str, ...], *, blanks: bool) -> tuple[str, ...]:
+    texts = tuple(record[field] or "" if blanks else record[field] for field in fields)
+    if not all(isinstance(text, str) and (blanks or text.strip()) for text in texts):
         raise InputError(f"{where}: {' or '.join(fields)} is empty or no text: mend or remove the row")
-    if isinstance(label, bool) or not isinstance(label, str | int) or label == "":
-        raise InputError(f"{where}: label {label!r} is neither a whole number nor a name: mend or remove the row")
-    return LabeledRow(before + row, texts, label)
+    if any(len(text) > LONGEST for text in texts):
+        raise InputError(f"{where}: a text of more than {LONGEST:,} characters: cut it or remove the row")
+    return texts
 
 
-def _records(path: Path, name: str) -> Iterator[Any]:
-    """The rows of a file as dictionaries."""
-    kind = file_kind(name)
-    if kind.format == "parquet":
-        for batch in open_parquet(path).iter_batches(_BATCH_ROWS, use_threads=False):
-            yield from batch.to_pylist()
-        return
-    if kind.format == "text":
-        raise InputError(f"{path}: a text file has no labels: convert it to CSV or JSON lines with a header")
+def _label(where: str, value: Any) -> str | int:
+    """A label as a name or a whole number; tables give whole numbers as 4.0 where some row had none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, str | int) or str(value).strip() == "":
+        raise InputError(f"{where}: label {value!r} is neither a whole number nor a name: mend or remove the row")
+    return value
+
+
+def _rating(where: str, value: Any) -> str:
     try:
-        with pa.input_stream(path, compression=kind.compression) as stream:
-            content = stream.read().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error}): check the file") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 (byte {error.start}): convert the file to UTF-8") from error
-    yield from _json_lines(path, content) if kind.format == "jsonl" else _csv(path, content, kind.format)
-
-
-def _json_lines(path: Path, content: str) -> Iterator[Any]:
-    for number, line in enumerate(content.split("\n"), start=1):
-        if line.strip():
-            try:
-                yield orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                raise InputError(f"{path}: line {number}: not JSON ({error.msg}): mend or remove the line") from error
-
-
-def _csv(path: Path, content: str, kind: str) -> Iterator[Any]:
-    csv.field_size_limit(sys.maxsize)
-    rows = csv.DictReader(content.splitlines(keepends=True), delimiter="\t" if kind == "tsv" else ",", strict=True)
-    try:
-        for row in rows:
-            if None in row or None in row.values():
-                raise InputError(f"{path}: line {rows.line_num}: not as many fields as the header: mend the row")
-            yield row
-    except csv.Error as error:
-        raise InputError(f"{path}: after line {rows.line_num}: not CSV ({error}): mend the row's quotes") from error
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{where}: rating {value!r} is no number: mend or remove the row")
+    return str(number)
 
 
 def numbered_labels(values: set[str | int], names: list[str] | None, where: str) -> dict[str | int, int]:
     """The number of each label that occurs: its place in labels.json, else its place among the labels in order.
 
-    Numbers written as text (in CSV) are ordered as numbers. A labels.json may be named by numbers or by names.
+    Numbers written as text (in CSV) are ordered as numbers. A labels.json may be named by names or by places; names
+    that look like numbers (stars, 1 to 5) are names wherever all labels are among them.
     """
-    numbers = {value: _whole(value) for value in values}
+    numbers = {value: whole_number(value) for value in values}
     whole = {value: number for value, number in numbers.items() if number is not None}
     if names is not None:
-        given = whole
-        if len(whole) < len(values):
-            given = {value: names.index(str(value)) for value in values if value in names}
+        given = {value: names.index(str(value)) for value in values if str(value) in names}
+        if len(given) < len(values) == len(whole):
+            given = whole
         if len(given) != len(values) or not {*given.values()} <= {*range(len(names))}:
             known = f"labels.json has {len(names)}: {_shown(names)}"
             raise InputError(f"{where}: labels {_shown(values)}, but {known}: mend either")
@@ -147,10 +234,11 @@ def numbered_labels(values: set[str | int], names: list[str] | None, where: str)
     return {value: order.index(number) for value, number in whole.items()}
 
 
-def _whole(value: str | int) -> int | None:
+def whole_number(value: str | int) -> int | None:
+    """A label as a whole number, if it is one."""
     if isinstance(value, int):
         return value
-    return int(value) if value.strip().lstrip("-").isdecimal() else None
+    return int(value) if _WHOLE.fullmatch(value.strip()) else None
 
 
 def _shown(values: set[str | int] | list[str]) -> str:

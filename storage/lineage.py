@@ -57,6 +57,7 @@ class StageRun:
     prefect_run_id: str | None
     outcome: str | None
     rows: dict[str, int]
+    peak_memory_bytes: int | None = None
 
 
 def emit(root: Path, event: StageEvent) -> None:
@@ -178,4 +179,5 @@ def _stage_run(stage: str, event: dict[str, Any], written: Mapping[str, Any]) ->
         facet.get("prefectRunId"),
         record.get("outcome"),
         {path: int(rows) for path, rows in counts.items() if rows is not None},
+        record.get("peak_memory_bytes"),
     )

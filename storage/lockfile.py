@@ -1,7 +1,6 @@
 """What DVC wrote down (dvc.yaml, dvc.lock, directory objects of its cache), read without importing DVC."""
 
 import configparser
-import fnmatch
 import hashlib
 import json
 from collections.abc import Mapping
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from storage.dvcignore import Ignored
 from storage.errors import InputError
 
 DIRECTORY_SUFFIX = ".dir"
@@ -31,12 +31,16 @@ class LockedPath:
 
 @dataclass(frozen=True)
 class DeclaredStage:
-    """A stage of dvc.yaml: what it says it is for and what it writes (metrics and plots apart from data)."""
+    """A stage of dvc.yaml: what it says it is for and what it writes (metrics and plots apart from data).
+
+    `uncached` are those of its outputs that DVC's cache is not to hold.
+    """
 
     name: str
     description: str
     outputs: tuple[str, ...]
     reports: tuple[str, ...]
+    uncached: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,10 @@ class Pipeline:
     def current(self) -> list[LockedStage]:
         """Locked stages that dvc.yaml still has; `tune@sst2` belongs to the stage `tune`."""
         return [stage for name, stage in self.locked.items() if name.partition("@")[0] in self.declared]
+
+    def uncached(self) -> set[str]:
+        """Outputs that DVC's cache is not to hold."""
+        return {path for stage in self.declared.values() for path in stage.uncached}
 
     def locked_output(self, path: str) -> LockedPath | None:
         """What dvc.lock says of an output."""
@@ -125,7 +133,16 @@ def _declared_stage(name: str, stage: Mapping[str, Any]) -> DeclaredStage:
         entries = (next(iter(entry)) if isinstance(entry, dict) else str(entry) for entry in stage.get(key) or ())
         return tuple(entry.rstrip("/") for entry in entries if "${" not in entry)
 
-    return DeclaredStage(name, str(stage.get("desc") or ""), paths("outs"), paths("metrics") + paths("plots"))
+    uncached = {
+        path.rstrip("/")
+        for key in ("outs", "metrics", "plots")
+        for entry in stage.get(key) or ()
+        if isinstance(entry, dict)
+        for path, options in entry.items()
+        if isinstance(options, dict) and options.get("cache") is False
+    }
+    reports = paths("metrics") + paths("plots")
+    return DeclaredStage(name, str(stage.get("desc") or ""), paths("outs"), reports, frozenset(uncached))
 
 
 def _locked_stage(name: str, stage: Mapping[str, Any]) -> LockedStage:
@@ -201,14 +218,10 @@ def file_md5(path: Path) -> str:
 
 
 def files_below(root: Path, folder: Path) -> dict[str, Path]:
-    """Files of a directory as DVC sees them, by relative path: what .dvcignore names by a plain pattern is left out."""
-    ignore = root / ".dvcignore"
-    lines = ignore.read_text("utf-8").splitlines() if ignore.exists() else []
-    patterns = [line.strip().strip("/") for line in lines if line.strip() and not line.startswith(("#", "!"))]
+    """Files of a directory as DVC sees them, by relative path: what .dvcignore names is left out."""
+    ignored = Ignored(root)
     return {
-        relative.as_posix(): path
+        path.relative_to(folder).as_posix(): path
         for path in folder.rglob("*")
-        if path.is_file() or path.is_symlink()
-        for relative in [path.relative_to(folder)]
-        if not any(fnmatch.fnmatch(part, pattern) for part in relative.parts for pattern in patterns)
+        if (path.is_file() or path.is_symlink()) and not ignored(path.relative_to(root).as_posix())
     }

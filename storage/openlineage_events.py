@@ -38,7 +38,7 @@ class StageRunFacet(RunFacet):  # type: ignore[misc] # the client's classes have
 
 
 def run_event(event: StageEvent) -> RunEvent:
-    """The event as OpenLineage's client takes it; datasets are named by their path in the workspace."""
+    """The event as OpenLineage's client takes it; datasets are named by their path, from the workspace on."""
     namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or DEFAULT_NAMESPACE
     return RunEvent(
         eventType=RunState[event.state],

@@ -10,14 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import duckdb
 import pyarrow as pa
 
 from storage.atomic import remove
 from storage.parquet import count_rows
+from storage.scratch import scratch_database
 
 _MEMORY = "256MB"
-_THREADS = 2
 _BATCH_ROWS = 65_536
 _PREFIX = 4  # hex digits of the document id: 65,536 bins in which the budget's limit is looked for
 
@@ -96,14 +95,7 @@ class Selection:
         self._limits = [0]  # the place at which each unit begins, and the end
 
     def __enter__(self) -> Self:
-        remove(self._folder)
-        self._folder.mkdir(parents=True)
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": _MEMORY,
-            "threads": _THREADS,
-            "temp_directory": str(self._folder / "spill"),
-        }
-        self._connection = duckdb.connect(self._folder / "selection.duckdb", config=config)
+        self._connection = scratch_database(self._folder, "selection.duckdb", _MEMORY)
         return self
 
     def __exit__(

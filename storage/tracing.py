@@ -1,7 +1,9 @@
 """From an id to its text, document and file, and from a document to every row made of it."""
 
+import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -13,9 +15,12 @@ SHORTEST_PREFIX = 6
 CANDIDATES = 10
 FIRST_IDS = 5
 SPAN_COLUMNS = 'document_id, index, start, "end", words, text'
+PROMPTS = "artifacts/prompt"
+TASKS = "tasks"  # the view over data/tasks
 ASSIGNMENTS = "assignments"  # the view over data/clusters/assignments
 FACTS = {"VARCHAR", "SMALLINT", "INTEGER", "BIGINT", "INTEGER[]"}  # columns that tell of an example in a few words
 ID = re.compile(r"([0-9a-f]+)(?::(\d+))?")
+EXAMPLE = re.compile(r"(?P<task>[a-z]+-(?:train|validation)-\d+)(?P<place>/.*)?")
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,21 @@ def find_example(connection: duckdb.DuckDBPyConnection, views: list[str], given:
     return found
 
 
+def refuse_unknown_example(connection: duckdb.DuckDBPyConnection, given: str) -> None:
+    """Raise an InputError for what reads like the id of a task or of an example, and is none that is there."""
+    match = EXAMPLE.fullmatch(given)
+    if match is None:
+        return
+    if not view_columns(connection, "tasks"):
+        raise InputError(f"{given}: no tasks yet: `supmer run materialize` makes them")
+    query = "SELECT max(example_id) AS example, count(*) AS n FROM tasks WHERE task_id = ?"  # s comes after q
+    found = _one(connection, query, [match["task"]])
+    if found and found["n"]:
+        what = f"no such example in the task of {found['n']}" if match["place"] else f"a task of {found['n']} examples"
+        raise InputError(f"{given}: {what}: name one, such as {match['task']}/s00 or {found['example']}")
+    raise InputError(f"{given}: no such task: `supmer show tasks` prints some with their ids")
+
+
 def clusters_of(connection: duckdb.DuckDBPyConnection, document: str, index: int) -> dict[str, int | None]:
     """The cluster of a sentence in the clustering of each format; None where its cluster was dropped."""
     columns = view_columns(connection, ASSIGNMENTS)
@@ -137,6 +157,24 @@ def uses(connection: duckdb.DuckDBPyConnection, view: str, document: str) -> Use
     ).fetchone()
     count, first = row or (0, None)
     return Use(view, tuple(naming), int(count), tuple(str(one) for one in first or ()))
+
+
+def prompts_with(root: Path, connection: duckdb.DuckDBPyConnection, document: str) -> dict[str, list[str]]:
+    """The learned prompts whose training tasks hold a sentence of the document: {prompt: formats of those tasks}."""
+    if "sentence_ids" not in view_columns(connection, TASKS):
+        return {}
+    test = _names_document("sentence_ids", "VARCHAR[]")
+    found = connection.execute(
+        f"SELECT DISTINCT format FROM {TASKS} WHERE split = 'train' AND {test} ORDER BY format",
+        {"first": f"{document}:"},
+    ).fetchall()
+    formats = [str(row[0]) for row in found]
+    prompts: dict[str, list[str]] = {}
+    for path in sorted((root / PROMPTS).glob("*/config.json")):
+        trained = json.loads(path.read_bytes()).get("training", {}).get("formats", [])
+        if seen := [name for name in formats if name in trained]:
+            prompts[path.parent.name] = seen
+    return prompts
 
 
 def _refers_to(column: str) -> str | None:

@@ -85,14 +85,19 @@ def read_vectors(path: Path, columns: Sequence[str] = ()) -> Iterator[tuple[int,
         first += batch.num_rows
 
 
+def bad_rows(vectors: Vectors) -> npt.NDArray[np.int64]:
+    """Rows whose vector is not finite, or zero: they have no direction, and k-means no use for them."""
+    norms = np.einsum("nd,nd->n", vectors, vectors)
+    return np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
+
+
 def refuse_bad_vectors(vectors: Vectors, place: str, first: int) -> None:
     """Raise an InputError that names the first row whose vector is not finite, or zero."""
-    norms = np.einsum("nd,nd->n", vectors, vectors)
-    bad = np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
+    bad = bad_rows(vectors)
     if bad.size:
         row = int(bad[0])
-        what = "is zero" if norms[row] == 0 else "holds NaN or infinity"
-        raise InputError(f"{place}: row {first + row + 1}: the vector {what}: run `supmer run embed --force`")
+        what = "is zero" if not vectors[row].any() else "holds NaN or infinity, or numbers as good as that"
+        raise InputError(f"{place}: row {first + row + 1}: the vector {what}: run `supmer run --force embed`")
 
 
 def made_by(paths: Iterable[Path]) -> Made:
@@ -103,12 +108,12 @@ def made_by(paths: Iterable[Path]) -> Made:
         try:
             made = Made(said["model"], said["model_hash"], said["dimension"], said["dtype"])
         except KeyError:
-            message = "does not say which model made its vectors: run `supmer run embed --force`"
+            message = "does not say which model made its vectors: run `supmer run --force embed`"
             raise InputError(f"{path}: {message}") from None
         if first is None:
             first = (path, made)
         elif made != first[1]:
-            raise InputError(f"{path}: made otherwise than {first[0].name}: run `supmer run embed --force`")
+            raise InputError(f"{path}: made otherwise than {first[0].name}: run `supmer run --force embed`")
     if first is None:
         raise InputError("data/embeddings: no shard there: run `supmer run embed`")
     return first[1]

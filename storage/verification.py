@@ -24,6 +24,9 @@ from storage.lockfile import (
 PARQUET_MAGIC = b"PAR1"
 CHUNK_BYTES = 1 << 20
 RESTORE = "`supmer run` restores or recomputes it"
+NAMED = 3  # how many missing objects a finding names
+# Not `supmer run` alone: DVC goes by a file's date and size, and takes damage that leaves both alone for whole.
+DELETE = "delete it, then `supmer run`: it is restored, or made again where the cache is damaged as well"
 
 Kind = Literal["missing", "changed", "truncated", "extra", "unreadable", "cache", "source", "invariant", "unrecorded"]
 Told = Callable[[int, int], None]
@@ -176,10 +179,10 @@ def _compare(root: Path, file: Expected, cached: Path, hashes: Hashes) -> Iterat
 def _difference(path: Path, where: str, recorded: int | None, detail: str) -> Finding:
     size = path.stat().st_size
     if recorded is not None and size < recorded:
-        return Finding("truncated", where, f"{size:,} of {recorded:,} bytes", RESTORE)
+        return Finding("truncated", where, f"{size:,} of {recorded:,} bytes", DELETE)
     if _lacks_footer(path):
-        return Finding("truncated", where, "a Parquet file without its footer", RESTORE)
-    return Finding("changed", where, detail, RESTORE)
+        return Finding("truncated", where, "a Parquet file without its footer", DELETE)
+    return Finding("changed", where, detail, DELETE)
 
 
 def _compare_unlisted(root: Path, stage: LockedStage, output: LockedPath, hashes: Hashes) -> Iterator[Finding]:
@@ -188,11 +191,11 @@ def _compare_unlisted(root: Path, stage: LockedStage, output: LockedPath, hashes
     files = files_below(root, folder)
     cut = [name for name, path in files.items() if path.is_file() and _lacks_footer(path)]
     for name in cut:
-        yield Finding("truncated", f"{output.path}/{name}", "a Parquet file without its footer", RESTORE)
+        yield Finding("truncated", f"{output.path}/{name}", "a Parquet file without its footer", DELETE)
     actual = directory_md5({name: hashes[path] or "" for name, path in files.items() if path.is_file()})
     if actual != output.md5 and not cut:
         counts = f"{len(files)} files, dvc.lock has {output.files}"
-        yield Finding("changed", output.path, f"content of {stage.name}'s folder changed ({counts})", RESTORE)
+        yield Finding("changed", output.path, f"content of {stage.name}'s folder changed ({counts})", DELETE)
 
 
 def _lacks_footer(path: Path) -> bool:
@@ -206,7 +209,36 @@ def _lacks_footer(path: Path) -> bool:
 
 def _damaged_object(root: Path, path: Path) -> Finding:
     where = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-    return Finding("cache", where, "object of DVC's cache does not match its name", "delete it, then `supmer run`")
+    return Finding("cache", where, "object of DVC's cache does not match its name", DELETE)
+
+
+def verify_cached(pipeline: Pipeline) -> Iterator[Finding]:
+    """Tell each output that DVC's cache does not hold, or not whole: it is there, but could not be restored."""
+    cache = cache_folder(pipeline.root)
+    for output in (output for stage in pipeline.current() for output in stage.outputs):
+        if output.md5 is None or output.path in pipeline.uncached():
+            continue
+        if not object_path(cache, output.md5).is_file():
+            yield _uncached(output, "does not hold it")
+        elif output.is_directory:
+            yield from _lacking(cache, output)
+
+
+def _lacking(cache: Path, output: LockedPath) -> Iterator[Finding]:
+    try:
+        listing = directory_object(cache, output.md5 or "") or {}
+    except (ValueError, KeyError, TypeError):  # told already, as damaged
+        return
+    lacking = sorted(name for name, md5 in listing.items() if not object_path(cache, md5).is_file())
+    if lacking:
+        names = ", ".join(lacking[:NAMED]) + (", …" if len(lacking) > NAMED else "")
+        yield _uncached(output, f"lacks {len(lacking)} of {len(listing)} files ({names})")
+
+
+def _uncached(output: LockedPath, how: str) -> Finding:
+    return Finding(
+        "cache", output.path, f"DVC's cache {how}, so that it could not be restored", "`supmer run` puts it there"
+    )
 
 
 def verify_sources(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
@@ -221,7 +253,7 @@ def verify_sources(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
         try:
             sources = read_manifest(pipeline.root / output)
         except InputError as error:
-            yield Finding("source", record, str(error), RESTORE)
+            yield Finding("source", record, str(error), DELETE)
             continue
         for file in (file for source in sources for file in source.files):
             promised[file.path] = (file.sha256, record)
@@ -250,12 +282,16 @@ def verify_invariants(root: Path, memory_mb: int) -> Iterator[Finding]:
     import duckdb
 
     from storage.invariants import broken_invariants
+    from storage.task_evidence import add_evidence
     from storage.views import connect
 
     with connect(root, memory_mb) as connection:
         try:
-            for line in broken_invariants(connection):
-                yield Finding("invariant", "data", line, "`supmer run --force STAGE` remakes it; report it if it stays")
+            add_evidence(root, connection)
+            for line, stage in broken_invariants(connection):
+                remedy = f"`supmer run --force {stage}` makes it again; report it if it stays"
+                yield Finding("invariant", "data", line, remedy)
         except duckdb.Error as error:
             detail = str(error).splitlines()[0]
-            yield Finding("invariant", "data", f"could not be checked: {detail}", RESTORE)
+            remedy = "mend what is named before this, then `supmer verify` again"
+            yield Finding("invariant", "data", f"could not be checked: {detail}", remedy)

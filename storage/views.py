@@ -81,9 +81,8 @@ def connect(
     connection.execute(f"SET temp_directory = {_literal(str(_own_folder(temp or root / '.supmer' / 'tmp')))}")
     present = [dataset for dataset in datasets(root) if dataset.shards]
     for dataset in present:
-        files = ", ".join(_literal(_plain(str(shard))) for shard in dataset.shards)
         try:
-            connection.execute(f"CREATE VIEW {identifier(dataset.name)} AS SELECT * FROM read_parquet([{files}])")
+            connection.execute(f"CREATE VIEW {identifier(dataset.name)} AS SELECT * FROM {read_parquet(dataset)}")
         except duckdb.Error:
             continue  # its first shard is damaged: a query that names it will say so, the others work
     folders = [f"{root / dataset.path}/" for dataset in present]
@@ -92,6 +91,12 @@ def connect(
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def read_parquet(dataset: Dataset, options: str = "") -> str:
+    """SQL that reads a dataset's shards in their order."""
+    files = ", ".join(_literal(_plain(str(shard))) for shard in dataset.shards)
+    return f"read_parquet([{files}]{', ' if options else ''}{options})"
 
 
 def _own_folder(temp: Path) -> Path:

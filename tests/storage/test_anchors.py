@@ -9,8 +9,9 @@ import pytest
 from anchor_corpus import FORMATS, write_corpus, write_table
 
 from storage import anchors
-from storage.anchors import SPLITS, Pool, PoolWriter, ShardFiles
+from storage.anchors import Pool, PoolWriter, ShardFiles
 from storage.errors import InputError
+from storage.formats import SPLITS
 from storage.rows import Rows, RowWriter
 from tasks import materialize
 
@@ -42,10 +43,21 @@ def every_row(pool):
     return rows, pool.sentence_ids(rows).to_pylist(), pool.sentences.take_texts(rows).to_pylist()
 
 
-def test_every_sentence_has_its_id_text_and_clusters(corpus):
+def held_out(root):
+    """Splits by document, and the texts of validation documents."""
+    splits = {row["document_id"]: row["split"] for row in read(root, materialize.DOCUMENTS)}
+    rows = read(root, materialize.SENTENCES)
+    return splits, {row["text"] for row in rows if splits[row["document_id"]] == "validation"}
+
+
+def test_every_sentence_has_its_id_text_and_clusters_but_for_training_ones_with_a_validation_text(corpus):
     pool = build(corpus)
     _, ids, texts = every_row(pool)
-    wanted = {f"{row['document_id']}:{row['index']}": row["text"] for row in read(corpus, materialize.SENTENCES)}
+    splits, held = held_out(corpus)
+    rows = read(corpus, materialize.SENTENCES)
+    kept = [row for row in rows if splits[row["document_id"]] == "validation" or row["text"] not in held]
+    assert 0 < len(rows) - len(kept) < len(rows) / 3
+    wanted = {f"{row['document_id']}:{row['index']}": row["text"] for row in kept}
     assert dict(zip(ids, texts, strict=True)) == wanted
     assigned = {f"{row['document_id']}:{row['index']}": row for row in read(corpus, materialize.ASSIGNMENTS)}
     for name in FORMATS:

@@ -1,3 +1,6 @@
+import errno
+from pathlib import Path
+
 import pytest
 
 from storage.atomic import link_or_copy, publish, remove, replacing_file, write_bytes
@@ -20,6 +23,19 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):
         fail_halfway()
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["kept.txt"]
+
+
+def test_a_full_disk_is_told_with_the_file_and_what_to_do(tmp_path):
+    path = tmp_path / "large.bin"
+
+    def fill_the_disk():
+        with replacing_file(path), Path("/dev/full").open("wb", buffering=0) as full:
+            full.write(b"x")
+
+    with pytest.raises(OSError, match=f"make room.*{path.name}") as caught:
+        fill_the_disk()
+    assert caught.value.errno == errno.ENOSPC
+    assert names(tmp_path) == []
 
 
 def test_publishing_a_folder_replaces_the_one_that_stood_there(tmp_path):

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from anchor_corpus import run_stage, tasks_table, write_corpus
 
-from storage.invariants import broken_invariants
+from storage.invariants import INVARIANTS, broken_invariants
 from storage.task_invariants import CLAIMS
 from tasks import materialize
 
@@ -33,7 +33,7 @@ def found(root, tasks=None):
         if tasks is not None:
             pq.write_table(tasks, root / "tampered.parquet")
             connection.execute(f"CREATE OR REPLACE VIEW tasks AS FROM read_parquet('{root}/tampered.parquet')")
-        return list(broken_invariants(connection))
+        return [line for line, _ in broken_invariants(connection)]
 
 
 def rows_of(root, kind=None, **wanted):
@@ -56,6 +56,15 @@ def test_all_hold_of_what_the_stage_writes(made):
 
 def test_every_claim_has_its_own_words():
     assert len({claim.broken for claim in CLAIMS}) == len(CLAIMS)
+
+
+def test_the_stage_to_run_again_is_named(made):
+    with duckdb.connect() as connection:
+        connection.execute("CREATE VIEW tasks AS SELECT 'a' AS example_id FROM range(2)")
+        connection.execute("CREATE VIEW documents AS SELECT 'b' AS document_id FROM range(2)")
+        chosen = [one for one in INVARIANTS if one.views == ("documents",)]
+        chosen += [one for one, claim in zip(INVARIANTS[-len(CLAIMS) :], CLAIMS, strict=True) if "unique" in claim.name]
+        assert [stage for _, stage in broken_invariants(connection, chosen)] == ["sample", "materialize"]
 
 
 def test_a_missing_part_is_caught(made):
@@ -182,6 +191,48 @@ def test_an_anchor_outside_the_tasks_cluster_is_caught(made):
     rows, (first, *_) = rows_of(made, "mc-next")
     first["clusters"][0] += 1
     assert first["example_id"] in lines(made, rows, "wrong about clusters")[0]
+
+
+@pytest.mark.parametrize("malformed", ["", "no-colon", "abc:def"])
+def test_a_malformed_sentence_id_is_a_finding_and_no_error(made, malformed):
+    rows, (first, *_) = rows_of(made, "sp-next")
+    first["sentence_ids"][1] = malformed
+    assert first["example_id"] in lines(made, rows, "wrong about what follows")[0]
+    assert first["example_id"] in lines(made, rows, "is not the corpus's")[0]
+
+
+def test_more_sentences_of_one_cluster_in_a_set_of_ss_are_caught(made):
+    rows, (first, *_) = rows_of(made, "ss", role="query")
+    for row in rows:
+        if row["task_id"] == first["task_id"] and row["role"] == "query":
+            row["clusters"] = first["clusters"]
+    assert first["task_id"] in lines(made, rows, "a set of ss with more sentences of one cluster")[0]
+
+
+@pytest.mark.parametrize("kind", ["sp-cluster", "mc-cluster"])
+def test_a_partner_that_the_other_set_asks_about_is_caught(made, kind):
+    rows, (first, *_) = rows_of(made, kind, label=0, role="support")
+    other = next(row for row in rows if row["task_id"] == first["task_id"] and row["role"] == "query")
+    for key in ("texts", "sentence_ids", "clusters"):
+        first[key][1] = other[key][0]
+    assert first["example_id"] in lines(made, rows, "one that the other set asks about")[0]
+
+
+@pytest.mark.parametrize("kind", ["sp-cluster", "mc-cluster"])
+def test_a_mirrored_pair_is_caught(made, kind):
+    rows, (first, *_) = rows_of(made, kind, label=0, role="support")
+    same = [row for row in rows if row["task_id"] == first["task_id"] and row["role"] == "support"]
+    other = next(row for row in same if row is not first and (kind == "mc-cluster" or row["label"] == 0))
+    for key in ("texts", "sentence_ids", "clusters"):
+        first[key][1], other[key][other["label"] + 1] = other[key][0], first[key][0]
+    assert first["example_id"] in lines(made, rows, "its own mirror image")[0]
+
+
+def test_a_validation_text_in_a_training_task_is_caught_under_any_id(made):
+    rows, (first, *_) = rows_of(made, split="train")
+    held = next(row for row in rows if row["split"] == "validation")
+    first["texts"][0] = held["texts"][0]
+    assert first["example_id"] in lines(made, rows, "a text that validation documents have")[0]
 
 
 def test_a_task_of_five_centroids_is_caught(made):

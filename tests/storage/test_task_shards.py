@@ -6,11 +6,12 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from task_tables import SCHEMA, task_rows, write_tasks
+from task_tables import task_rows, write_tasks
 
 from storage.errors import InputError
 from storage.parquet import write_shard
 from storage.task_shards import TaskShards, read_index
+from tasks.materialize_write import TASKS
 
 COUNTS = {"sp-next": 9, "sp-cluster": 8, "mc-next": 3, "ss": 5}
 
@@ -26,7 +27,7 @@ def one_row_group_holds_all_or_part(folder, name, rows_per_group):
     table = pq.read_table(folder / name)
     (folder / name).unlink()
     batches = [table.slice(at, rows_per_group) for at in range(0, len(table), rows_per_group)]
-    write_shard(folder / name, SCHEMA, batches, {})
+    write_shard(folder / name, TASKS, batches, {})
 
 
 def test_the_index_knows_every_task_of_the_split_in_order(folder):

@@ -1,0 +1,27 @@
+"""The formats and kinds of anchor tasks (ALGORITHM §2), and the two splits; the one list of them."""
+
+from typing import NamedTuple
+
+FORMATS = ("sp", "mc", "ss")
+SPLITS = ("train", "validation")
+LABELED = "labeled"  # the format of tasks made of labeled sets
+CHOICES = 4
+
+
+class Kind(NamedTuple):
+    """A kind of anchor task: its format, how many sentences an example has, how many labels."""
+
+    format: str
+    parts: int
+    labels: int
+
+
+ANCHOR_KINDS = {
+    "sp-next": Kind("sp", 2, 3),
+    "sp-cluster": Kind("sp", 2, 2),
+    "mc-next": Kind("mc", 1 + CHOICES, CHOICES),
+    "mc-cluster": Kind("mc", 1 + CHOICES, CHOICES),
+    "ss": Kind("ss", 1, CHOICES),
+}
+KINDS = {name: tuple(kind for kind, one in ANCHOR_KINDS.items() if one.format == name) for name in FORMATS}
+LABELS = {kind: one.labels for kind, one in ANCHOR_KINDS.items()}

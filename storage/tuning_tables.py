@@ -1,0 +1,67 @@
+"""The tables of tuning: scores, validation curves and predictions, each row with the hashes it can be traced by."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from storage.parquet import write_shard
+
+_RUN = [
+    ("method", pa.string()),
+    ("shots", pa.int32()),
+    ("seed", pa.int32()),
+    ("learning_rate", pa.float64()),
+]
+_TUNED_ON, _TESTED_ON = ("dataset", pa.string()), ("tested_on", pa.string())
+
+SCORES = pa.schema(
+    [
+        _TUNED_ON,
+        _TESTED_ON,
+        *_RUN,
+        ("chosen", pa.bool_()),
+        ("metric", pa.string()),
+        ("score", pa.float64()),
+        ("validation_score", pa.float64()),
+        ("best_step", pa.int32()),
+        ("steps", pa.int32()),
+        ("status", pa.string()),
+        ("examples", pa.int32()),
+        ("prompt_hash", pa.string()),
+        ("tuned_hash", pa.string()),
+        ("data_hash", pa.string()),
+    ]
+)
+CURVES = pa.schema(
+    [
+        _TUNED_ON,
+        *_RUN,
+        ("step", pa.int32()),
+        ("train_loss", pa.float64()),
+        ("validation_loss", pa.float64()),
+        ("validation_score", pa.float64()),
+        ("prompt_hash", pa.string()),
+        ("data_hash", pa.string()),
+    ]
+)
+PREDICTIONS = pa.schema(
+    [
+        _TUNED_ON,
+        _TESTED_ON,
+        *_RUN,
+        ("example_id", pa.string()),
+        ("label", pa.int32()),
+        ("predicted", pa.int32()),
+        ("log_probabilities", pa.list_(pa.float64())),
+        ("tuned_hash", pa.string()),
+        ("data_hash", pa.string()),
+    ]
+)
+
+
+def write_table(path: Path, schema: pa.Schema, rows: Iterable[Mapping[str, Any]], origin: Mapping[str, Any]) -> int:
+    """Write rows as one shard; what a row does not hold is null. Return their number."""
+    table = pa.Table.from_pylist([dict(row) for row in rows], schema)
+    return write_shard(path, schema, [table], {"stage": "tune", **origin})
