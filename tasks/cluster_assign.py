@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from storage.formats import FORMATS
 from storage.parquet import write_shard
 from storage.vectors import read_vectors
-from tasks.cluster_draw import FORMATS, is_training, keys_of, one_core, training_documents
+from tasks.cluster_draw import is_training, keys_of, one_core, training_documents
 from tasks.cluster_small import DROPPED, Tally
 from tasks.contract import Record
 

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 
 from model.device import device
 from model.encoder import encode, load_encoder
+from storage.formats import FORMATS
 from storage.hashing import file_hash
 from storage.sources import read_manifest
 from storage.vectors import model_hash
 from tasks.cluster_assign import PICK, PICKS
-from tasks.cluster_draw import FORMATS
 from tasks.contract import Record, Shard, ShardResult, Stage
 
 BACKBONE = "data/sources/backbone"

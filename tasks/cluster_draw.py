@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from storage.formats import FORMATS
 from storage.parquet import write_shard
 from storage.vectors import Vectors, read_vectors, refuse_bad_vectors, vector_array, vector_type
 from tasks.contract import Record
 
-FORMATS = ("sp", "mc", "ss")
 DRAWN = "drawn.parquet"
 CENTROIDS = "centroids.npy"
 

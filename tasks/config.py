@@ -17,7 +17,8 @@ from ruamel.yaml.reader import ReaderError
 from storage.atomic import write_bytes
 from storage.errors import InputError
 from tasks.params import Params
-from tasks.refusals import Place, refusals
+from tasks.refusals import Place, combinations, refusals
+from tasks.section import IMPOSSIBLE, ONE_BY_ONE
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,15 @@ def validate(document: Document) -> Params:
     try:
         return Params.model_validate(document.values)
     except ValidationError as error:
-        raise InputError("\n".join(refusals(error, document.place))) from None
+        lines = [*refusals(error, document.place), *_between_sections(document, error)]
+        raise InputError("\n".join(dict.fromkeys(lines))) from None
+
+
+def _between_sections(document: Document, error: ValidationError) -> Iterator[str]:
+    """What pydantic does not come to once a section is refused: whether the sections fit each other."""
+    if all(problem["type"] == IMPOSSIBLE for problem in error.errors()):  # else there are no sections to compare
+        params = Params.model_validate(document.values, context=ONE_BY_ONE)
+        yield from combinations(params.problems(), document.place)
 
 
 def save(document: Document) -> None:

@@ -3,6 +3,7 @@
 import importlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any, Protocol
 import orjson
 
 from storage.atomic import link_or_copy, publish, remove, write_bytes
-from storage.hashing import json_hash
+from storage.hashing import file_hash, json_hash
+from tasks.live import following
 from tasks.params import Params
 
 Record = dict[str, Any]
@@ -22,6 +24,7 @@ ShardFunction = Callable[[Record, Path], Record]
 
 SHARD_STORE = Path(".supmer", "shards")
 USED = "used.json"  # which shards the current outputs are made of
+RANKS = "SUPMER_RANKS"  # in the environment: over how many processes a shard that can may spread
 MARKER = "record.json"  # written last: a shard folder with it is whole
 
 
@@ -62,7 +65,10 @@ class Job:
             module, _, name = self.function.partition(":")
             function: ShardFunction = getattr(importlib.import_module(module), name)
             record = function(self.payload | self.hint, partial)
-            files = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
+            files = {
+                str(path.relative_to(partial)): {"bytes": path.stat().st_size, "sha256": file_hash(path)}
+                for path in _files(partial)
+            }
             write_bytes(partial / MARKER, orjson.dumps({"record": record, "files": files}))
             publish(partial, folder)
         finally:
@@ -70,15 +76,39 @@ class Job:
         return record
 
 
+def _reference(function: ShardFunction) -> str:
+    return f"{function.__module__}:{function.__qualname__}"
+
+
 def finished_record(folder: Path) -> Record | None:
-    """The record of a shard that is done and whole; None if there is none, or a file of it is gone or cut."""
+    """The record of a shard that is done; None if there is none, or a file of it is gone or cut. Nothing is hashed."""
     try:
         marker = orjson.loads((folder / MARKER).read_bytes())
-        whole = all((folder / name).stat().st_size == size for name, size in marker["files"].items())
-    except (OSError, orjson.JSONDecodeError, KeyError):
+        whole = all((folder / name).stat().st_size == file["bytes"] for name, file in marker["files"].items())
+        record: Record = marker["record"]
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
         return None
-    record: Record = marker["record"]
     return record if whole else None
+
+
+def remove_damaged(folders: Iterable[Path]) -> None:
+    """Drop finished shards of which a file is not what it was when it was written, so that they are done anew.
+
+    Outputs and DVC's cache share the bytes of a shard: what overwrites an output in place damages the shard as well.
+    """
+    with ThreadPoolExecutor() as pool:
+        finished = [folder for folder in folders if (folder / MARKER).is_file()]
+        for folder, whole in zip(finished, pool.map(_is_undamaged, finished), strict=True):
+            if not whole:
+                remove(folder)
+
+
+def _is_undamaged(folder: Path) -> bool:
+    try:
+        marker = orjson.loads((folder / MARKER).read_bytes())
+        return all(file_hash(folder / name) == file["sha256"] for name, file in marker["files"].items())
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        return False
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -102,6 +132,9 @@ class Progress(Protocol):
 
     def advance(self, amount: int) -> None:
         """Count `amount` more units as done."""
+
+    def note(self, text: str) -> None:
+        """Say something of the work under way, beside the count."""
 
 
 class Reporter(Protocol):
@@ -127,6 +160,9 @@ class SilentReporter:
 
     def advance(self, amount: int) -> None:
         """Count nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
 
 
 class FanOut(Protocol):
@@ -187,13 +223,14 @@ class Stage:
         return partial
 
     def map(
-        self, step: str, function: ShardFunction, shards: Iterable[Shard], unit: str = "shards"
+        self, step: str, function: ShardFunction, shards: Iterable[Shard], unit: str = "shards", *, live: bool = False
     ) -> list[ShardResult]:
-        """Run `function` over the shards, skipping those already done; results in the order of the shards."""
-        reference = f"{function.__module__}:{function.__qualname__}"
-        store = self.root / SHARD_STORE / self.name / step
-        listed = list(shards)
-        folders = [store / json_hash([reference, self.code, shard.payload])[:32] for shard in listed]
+        """Run `function` over the shards, skipping those already done; results in the order of the shards.
+
+        `live` is for shards of minutes, which say how far they are (`tasks.live.tell`).
+        """
+        reference, listed = _reference(function), list(shards)
+        folders = self._folders(step, function, listed)
         jobs = {
             folder: Job(shard.name, reference, shard.payload, shard.hint, str(folder), shard.weight)
             for shard, folder in zip(listed, folders, strict=True)
@@ -201,16 +238,39 @@ class Stage:
         if self.refresh:
             for folder in jobs.keys() - self._used:
                 remove(folder)
+        else:
+            remove_damaged(jobs.keys() - self._used)
         self._used |= jobs.keys()
         records: dict[str, Record] = {}
-        with self.reporter.progress(f"{self.name}: {step}", sum(job.weight for job in jobs.values()), unit) as bar:
+        total = sum(job.weight for job in jobs.values())
+        weights = {folder: job.weight for folder, job in jobs.items()}
+        with (
+            self.reporter.progress(f"{self.name}: {step}", total, unit) as bar,
+            following(bar, self.reporter.say, weights, live=live) as followed,
+        ):
 
             def finished(job: Job, record: Record) -> None:
                 records[job.folder] = record
-                bar.advance(job.weight)
+                followed.finished(Path(job.folder))
 
             self.fan_out.run(f"{self.name}-{step}", list(jobs.values()), finished)
         return [ShardResult(shard, records[str(folder)], folder) for shard, folder in zip(listed, folders, strict=True)]
+
+    def unfinished(self, step: str, function: ShardFunction, shards: Iterable[Shard]) -> list[Shard]:
+        """Those of the shards that `map` would have to do: for work that is better done for several of them at once."""
+        listed = list(shards)
+        folders = self._folders(step, function, listed)
+        if not self.refresh:
+            remove_damaged(set(folders) - self._used)
+        return [
+            shard
+            for shard, folder in zip(listed, folders, strict=True)
+            if (self.refresh and folder not in self._used) or finished_record(folder) is None
+        ]
+
+    def _folders(self, step: str, function: ShardFunction, shards: Sequence[Shard]) -> list[Path]:
+        keys = [json_hash([_reference(function), self.code, shard.payload])[:32] for shard in shards]
+        return [self._store / step / key for key in keys]
 
     def adopt(self, result: ShardResult, file: str, output: str, name: str) -> None:
         """Put a shard's file into an output folder under `name`, sharing its bytes on disk."""
@@ -227,6 +287,8 @@ class Stage:
 
     def publish(self) -> None:
         """Move every output to its place; an output that the stage did not write is a bug."""
+        # Until the stage has settled, the shards of either version are in use: a crash may leave the one or the other.
+        self._list_used(self._used | self._listed())
         for path in self.outputs:
             publish(self.output(path), self.root / path)
 
@@ -234,8 +296,22 @@ class Stage:
         """After DVC has linked the outputs to its cache: share their bytes with the shard store, drop other shards."""
         for stored, output, name in self._adopted:
             link_or_copy(self.root / output / name, stored)
-        store = self.root / SHARD_STORE / self.name
-        for folder in store.glob("*/*"):
+        self._list_used(self._used)
+        for folder in self._store.glob("*/*"):
             if folder not in self._used:
                 remove(folder)
-        write_bytes(store / USED, orjson.dumps(sorted(str(folder.relative_to(store)) for folder in self._used)))
+
+    @property
+    def _store(self) -> Path:
+        return self.root / SHARD_STORE / self.name
+
+    def _listed(self) -> set[Path]:
+        try:
+            return {self._store / name for name in orjson.loads((self._store / USED).read_bytes())}
+        except FileNotFoundError:
+            return set()
+
+    def _list_used(self, folders: set[Path]) -> None:
+        write_bytes(
+            self._store / USED, orjson.dumps(sorted(str(folder.relative_to(self._store)) for folder in folders))
+        )

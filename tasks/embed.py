@@ -12,7 +12,7 @@ from model.encoder import encode, load_encoder
 from storage.errors import InputError
 from storage.parquet import count_rows
 from storage.sources import read_manifest
-from storage.vectors import Made, file_hashes, model_hash, write_vectors
+from storage.vectors import Made, bad_rows, file_hashes, model_hash, write_vectors
 from tasks.contract import Record, Shard, Stage
 
 SENTENCES = "data/corpus/sentences"
@@ -28,7 +28,7 @@ def run(stage: Stage) -> Record:
     made = {"model": params.model, "model_hash": model_hash(source), "dtype": params.dtype}
     paths = sorted(stage.input(SENTENCES).glob("*.parquet"))
     if not paths:
-        raise InputError(f"{SENTENCES}: no shard there: run `supmer run sample --force`")
+        raise InputError(f"{SENTENCES}: no shard there: run `supmer run --force sample`")
     shards = []
     for number, (path, sha256) in enumerate(zip(paths, file_hashes(paths), strict=True)):
         payload = {"sentences": sha256, "batch_size": params.batch_size, **made}
@@ -56,15 +56,15 @@ def embed(payload: Record, folder: Path) -> Record:
 
 
 def _refuse_bad(vectors: npt.NDArray[np.float32], stored: npt.NDArray[np.floating], table: pa.Table, name: str) -> None:
-    """Name the first sentence whose vector is not finite, before or after it is stored in fewer bits."""
-    bad = np.flatnonzero(~np.isfinite(stored).all(axis=1))
+    """Name the first sentence whose vector is zero or not finite, before or after it is stored in fewer bits."""
+    bad = bad_rows(stored.astype(np.float32))
     if bad.size == 0:
         return
     row = int(bad[0])
     sentence = f"{table['document_id'][row]}:{table['index'][row]}"
     where = f"{SENTENCES}/{name}: row {row + 1}, sentence {sentence}"
-    if np.isfinite(vectors[row]).all():
+    vector, kept = vectors[row], stored[row]
+    if np.isfinite(vector).all() and vector.any() and not (np.isfinite(kept).all() and kept.any()):
         raise InputError(f"{where}: its vector does not fit float16: set embed.dtype: float32 in params.yaml")
-    raise InputError(
-        f"{where}: the model gives NaN or infinity for it: the model is damaged, or not made for this text"
-    )
+    gives = "NaN or infinity" if not np.isfinite(vector).all() else "zeros" if not vector.any() else "absurd numbers"
+    raise InputError(f"{where}: the model gives {gives} for it: the model is damaged, or not made for this text")

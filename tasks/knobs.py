@@ -101,6 +101,11 @@ def value_type(path: KeyPath) -> Any:
     return here
 
 
+def sections() -> list[str]:
+    """The sections of params.yaml, in their order."""
+    return [name for name, field in Params.model_fields.items() if section_type(field.annotation)]
+
+
 def nearest_key(path: KeyPath) -> str | None:
     """The valid key most like an unknown one: at its own level, or a key of that name elsewhere, or the like."""
     *parents, leaf = path

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from model.device import device
 from model.encoder import encode, load_encoder
-from storage.anchors import SPLITS
 from storage.errors import InputError
+from storage.formats import LABELED, SPLITS
 from storage.labeled_pool import LabeledPool, LabeledSet, write_groups, write_set
 from storage.parquet import write_shard
 from storage.rows import Array, Integers
@@ -23,7 +23,7 @@ from storage.vectors import model_hash
 from tasks.cluster_draw import one_core
 from tasks.contract import Record, Shard, ShardResult, Stage
 from tasks.materialize_draw import balanced, cluster_of, generator
-from tasks.materialize_plan import LABELED, Sizes, sizes_of, sizes_record
+from tasks.materialize_plan import Sizes, sizes_of, sizes_record
 from tasks.materialize_write import SHARD, TASKS, Content, lists, task_table
 
 DATASETS = "data/sources/datasets"
@@ -35,6 +35,7 @@ _POINTS_PER_GROUP = 256
 _ITERATIONS = 20
 _GROUP_TASKS = 64
 _SHARD_TASKS = 500
+_SHOWN_FILES = 5
 
 
 def labeled_tasks(
@@ -50,11 +51,13 @@ def labeled_tasks(
     sizes = sizes_of(stage.params.materialize)
     figures: Record = {}
     for found in sets:
+        stage.reporter.say(f"materialize: {found.name}: {found.rows:,} examples of {_listed(found.files)}")
         vectors = _vectors(stage, found, folder / found.name)
         groups = grouped(vectors, stage.params.materialize.labeled.groups, stage.params.seed, found.name)
         write_groups(folder / found.name, found, _cells(stage, found, folder / found.name, groups))
         kind = f"{LABELED}-{found.name}"
         figures[kind] = {split: _check(folder / found.name, found, split, sizes) for split in wanted}
+        figures[kind] |= {"files": list(found.files), "duplicates": found.duplicates, "conflicts": found.conflicts}
     labeled = stage.params.materialize.labeled.model_dump(exclude={"labeled_parts", "unlabeled_parts"})
     payload: Record = {
         "sets": [found.content for found in sets],
@@ -63,6 +66,11 @@ def labeled_tasks(
     }
     payload |= {"seed": stage.params.seed, "sizes": sizes_record(sizes)}
     return figures, stage.map("labeled", write_labeled, _shards(wanted, payload, folder), "tasks")
+
+
+def _listed(files: Sequence[str]) -> str:
+    more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
+    return ", ".join(files[:_SHOWN_FILES]) + more
 
 
 def _shards(wanted: Mapping[str, int], payload: Record, folder: Path) -> Iterator[Shard]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from tasks.section import Count, Distinct, Name, Rate, Section, defaults, impossible
+from tasks.section import Count, Distinct, Impossible, Name, Rate, Section, defaults, impossible
 
 Format = Literal["sp", "mc", "ss"]
 Variant = Literal[
@@ -18,6 +18,7 @@ Method = Literal[
     "pt", "pt-vocabulary", "prefix-tuning", "p-tuning-v2", "ft", "zero-shot", "few-shot",
 ]  # fmt: skip
 LABELED_VARIANTS = ("supmer-labeled", "supmer-mixed", "metapt")
+NOT_BUILT = ("prefix-tuning", "p-tuning-v2", "ft")  # methods of the paper's tables that tune does not have
 
 
 class InnerParams(Section):
@@ -72,12 +73,11 @@ class PptParams(Section):
     validate_every: Count = Field(2_000, description="Steps between validations; the lowest loss is kept")
     max_length: Count = Field(512, description="Longest input in tokens, without the prompt")
 
-    @model_validator(mode="after")
-    def _possible(self) -> "PptParams":
+    def problems(self) -> Iterator[Impossible]:
+        """Steps that end before the first validation."""
         if self.validate_every > self.steps:
             text = f"is above metatrain.ppt.steps = {self.steps}: nothing would ever be validated"
-            raise impossible("metatrain.ppt.validate_every", self.validate_every, text, "metatrain.ppt.steps")
-        return self
+            yield impossible("metatrain.ppt.validate_every", self.validate_every, text, "metatrain.ppt.steps")
 
 
 class MetaptParams(Section):
@@ -127,20 +127,19 @@ class MetatrainParams(Section):
     chunk_tokens: Count | None = Field(None, description="Tokens a forward pass; null: found by itself")
     gradient_checkpointing: bool = Field(False, description="Recompute activations to save memory (large backbones)")
 
-    @model_validator(mode="after")
-    def _possible(self) -> "MetatrainParams":
+    def problems(self) -> Iterator[Impossible]:
+        """Steps that are too few, and ablations of what is not there."""
         for key, value in (("validate_every", self.validate_every), ("warmup_steps", self.warmup_steps)):
             if value > self.steps:
                 text = f"is above metatrain.steps = {self.steps}"
-                raise impossible(f"metatrain.{key}", value, text, "metatrain.steps")
-        for only in self.formats_of_ablations() - set(self.formats):
+                yield impossible(f"metatrain.{key}", value, text, "metatrain.steps")
+        for only in sorted(self.formats_of_ablations() - set(self.formats)):
             text = f"names only-{only}, but metatrain.formats leaves {only} out"
-            raise impossible("metatrain.variants", self.variants, text, "metatrain.formats")
+            yield impossible("metatrain.variants", self.variants, text, "metatrain.formats")
         for variant, key, setting in self._switched_off():
             if variant in self.variants:
                 text = f"names {variant}, but metatrain.{key} = {setting} takes that out of supmer itself"
-                raise impossible("metatrain.variants", self.variants, text, f"metatrain.{key}")
-        return self
+                yield impossible("metatrain.variants", self.variants, text, f"metatrain.{key}")
 
     def _switched_off(self) -> Iterator[tuple[Variant, str, str]]:
         """The ablations that would equal supmer as it is set, and the key that makes them so."""
@@ -164,15 +163,14 @@ class DomainParams(Section):
     source: Name | None = Field(None, description="Dataset the prompt is tuned on; null: no such experiment")
     targets: Annotated[list[Name], Distinct] = Field([], description="Datasets it is tested on beside the source")
 
-    @model_validator(mode="after")
-    def _possible(self) -> "DomainParams":
+    def problems(self) -> Iterator[Impossible]:
+        """Targets without a source, or the source among them."""
         if self.targets and self.source is None:
             text = "needs a domain to tune on, but tune.domains.source = null"
-            raise impossible("tune.domains.targets", self.targets, text, "tune.domains.source")
+            yield impossible("tune.domains.targets", self.targets, text, "tune.domains.source")
         if self.source in self.targets:
             text = f"names tune.domains.source = {self.source}, which is tested anyway"
-            raise impossible("tune.domains.targets", self.targets, text, "tune.domains.source")
-        return self
+            yield impossible("tune.domains.targets", self.targets, text, "tune.domains.source")
 
 
 class FineTuningParams(Section):
@@ -194,7 +192,7 @@ class TuneParams(Section):
     )
     shots: Count = Field(16, description="K, examples a label for training and again for validation")
     shot_sweep: Annotated[list[Count], Distinct] = Field([], description="Further K to measure; empty: none")
-    seeds: Annotated[list[int], Distinct] = Field(
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Distinct] = Field(
         [10, 20, 30, 40, 50], min_length=1, description="One draw of the examples and one run for each"
     )
     optimizer: Literal["adamw"] = Field("adamw", description="Optimizer of every method that is tuned")
@@ -204,10 +202,19 @@ class TuneParams(Section):
     batch_size: Count = Field(32, description="Examples a step")
     epochs: Count = Field(200, description="Passes over the few training examples")
     evaluate_every: Count = Field(10, description="Steps between evaluations; the best checkpoint is kept")
-    max_length: Count = Field(128, description="Longest input in tokens, without the prompt")
+    max_length: Count | None = Field(
+        None, description="Longest input in tokens, without the prompt; null: each dataset's own (docs/datasets.md)"
+    )
     max_lengths: dict[Name, Count] = Field({}, description="Datasets whose longest input differs, in tokens")
     test_examples: Count | None = Field(None, description="Test examples a dataset, drawn by seed; null: all")
     fine_tuning: FineTuningParams = defaults(FineTuningParams)
+    checkpoint_seconds: Rate = Field(60.0, description="Seconds between checkpoints to resume from")
+
+    def problems(self) -> Iterator[Impossible]:
+        """Methods that are not there."""
+        for method in self.methods:
+            if method in NOT_BUILT:
+                yield impossible("tune.methods", self.methods, f"names {method}, which is not built yet: leave it out")
 
 
 class ReportParams(Section):

@@ -16,7 +16,7 @@ from storage.hashing import json_hash
 from storage.vectors import file_hashes
 from tasks.contract import Record, Shard, ShardResult, Stage
 from tasks.labeled import labeled_tasks
-from tasks.materialize_plan import check, pool_formats, sizes_of, sizes_record, task_counts
+from tasks.materialize_plan import check, pool_formats, sizes_of, sizes_record, task_counts, unmade
 from tasks.materialize_write import SHARD, write_tasks
 
 ASSIGNMENTS = "data/clusters/assignments"
@@ -32,15 +32,17 @@ _SHARD_TASKS = 500
 def run(stage: Stage) -> Record:
     """Write the tasks of every format and split."""
     counts = task_counts(stage.params.materialize)
+    for line in unmade(stage.params.materialize, counts):
+        stage.reporter.say(line)
     work = stage.root / _WORK / f"materialize-{stage.fingerprint[:16]}"
     try:
-        clusters, unlabeled = _anchor_tasks(stage, counts, work / "pool")
+        anchors, unlabeled = _anchor_tasks(stage, counts, work / "pool")
         groups, labeled = labeled_tasks(stage, counts, work / "labeled")
     finally:
         remove(work)
     for result in (*unlabeled, *labeled):
         stage.adopt(result, SHARD, TASKS, f"{result.shard.name}.parquet")
-    summary = _summary(counts, [*unlabeled, *labeled]) | {"kinds": clusters | groups}
+    summary = _summary(counts, [*unlabeled, *labeled]) | anchors | {"kinds": anchors.get("kinds", {}) | groups}
     write_bytes(stage.output(METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
     return {"rows": summary["examples"]} | summary
 
@@ -48,7 +50,7 @@ def run(stage: Stage) -> Record:
 def _anchor_tasks(
     stage: Stage, counts: Mapping[tuple[str, str], int], folder: Path
 ) -> tuple[Record, list[ShardResult]]:
-    """Build the pool and draw the tasks of the unlabeled formats from it."""
+    """Build the pool and draw the tasks of the unlabeled formats from it; also what the pool came to."""
     formats = pool_formats(counts)
     if not formats:
         return {}, []
@@ -56,13 +58,15 @@ def _anchor_tasks(
     sizes = sizes_of(params)
     shards = list(_corpus_shards(stage))
     with PoolWriter(folder) as writer:
-        stage.reporter.say(f"materialize: {writer.gather(shards):,} sentences")
+        sentences = writer.gather(shards)
+        without = f", {writer.left_out:,} of training documents left out: validation documents have them, too"
+        stage.reporter.say(f"materialize: {sentences:,} sentences{without if writer.left_out else ''}")
         writer.list_anchors(formats, hard=sizes.hard > 0)
-    clusters = check(Pool(folder), counts, sizes)
+    found = {"left_out": writer.left_out, "kinds": check(Pool(folder), counts, sizes)}
     content = json_hash(file_hashes([path for shard in shards for path in vars(shard).values()]))
     payload = {"pool": content, "seed": stage.params.seed, "sizes": sizes_record(sizes)}
     wanted = {key: count for key, count in counts.items() if key[0] in formats}
-    return clusters, stage.map("draw", write_tasks, _task_shards(wanted, payload, folder), "tasks")
+    return found, stage.map("draw", write_tasks, _task_shards(wanted, payload, folder), "tasks")
 
 
 def _corpus_shards(stage: Stage) -> Iterator[ShardFiles]:

@@ -12,8 +12,9 @@ import numpy as np
 
 from storage.anchors import Grouped, Pool
 from storage.errors import InputError
+from storage.formats import CHOICES, KINDS
 from storage.rows import Array, Integers
-from tasks.materialize_plan import CHOICES, KINDS, Sizes, usable
+from tasks.materialize_plan import Sizes, usable
 
 _WRONG = CHOICES - 1
 _ROUNDS = 32  # redraws of what must not stand together, before all that may be drawn is listed
@@ -130,16 +131,16 @@ class Drawer:
         return _placed(anchors, anchors + 1, rng.permuted(wrong, axis=1), labels), labels
 
     def _sp_cluster(self, rng: np.random.Generator, cluster: int) -> tuple[Integers, Integers]:
-        places, anchors = self._member_anchors(rng, cluster)
         labels = self._labels(rng, 2)
-        same, other = self._same_cluster(rng, cluster, places), self._other_clusters(rng, cluster, 1)[:, 0]
-        return np.column_stack([anchors, np.where(labels == 0, same, other)]), labels
+        second = self._other_clusters(rng, cluster, 1)[:, 0]
+        same = np.flatnonzero(labels == 0)
+        anchors, second[same] = self._same_cluster(rng, cluster, same)
+        return np.column_stack([anchors, second]), labels
 
     def _mc_cluster(self, rng: np.random.Generator, cluster: int) -> tuple[Integers, Integers]:
-        places, anchors = self._member_anchors(rng, cluster)
         labels = self._labels(rng, CHOICES)
-        same, other = self._same_cluster(rng, cluster, places), self._other_clusters(rng, cluster, _WRONG)
-        return _placed(anchors, same, other, labels), labels
+        anchors, same = self._same_cluster(rng, cluster, np.arange(self._sizes.total))
+        return _placed(anchors, same, self._other_clusters(rng, cluster, _WRONG), labels), labels
 
     def _ss(self, rng: np.random.Generator, clusters: Integers) -> Drawn:
         """Four clusters, as many sentences of each; their order among the choices is drawn for every example."""
@@ -154,17 +155,23 @@ class Drawer:
         order = _inserted(chosen[own], chosen[rng.permuted(others[own], axis=1)], labels)
         return Drawn(rows[:, None], labels, order, None)
 
-    def _member_anchors(self, rng: np.random.Generator, cluster: int) -> tuple[Integers, Integers]:
-        """Anchors among a cluster's members: their places within the cluster, and their rows."""
-        start, end = self._members.span(cluster)
-        places = rng.choice(end - start, self._sizes.total, replace=False)
-        return places, self._members.rows[start + places]
+    def _same_cluster(self, rng: np.random.Generator, cluster: int, examples: Integers) -> tuple[Integers, Integers]:
+        """Anchors among a cluster's members, and for those of some `examples` a partner of the cluster.
 
-    def _same_cluster(self, rng: np.random.Generator, cluster: int, places: Integers) -> Integers:
-        """For each anchor another sentence of its cluster."""
+        Partners are no anchors of the task, and none comes twice. Where the cluster is too small for that, the examples
+        left over have the next anchor of their own set: what the query set asks about never stands in the support set,
+        nor the other way round, and no pair stands mirrored.
+        """
         start, end = self._members.span(cluster)
-        drawn = rng.integers(0, end - start - 1, len(places))
-        return self._members.rows[start + drawn + (drawn >= places)]
+        total, wanted = self._sizes.total, len(examples)
+        rows = self._members.rows[start + rng.choice(end - start, min(total + wanted, end - start), replace=False)]
+        anchors, partners = rows[:total], rows[total:]
+        if len(partners) < wanted:
+            support = self._sizes.support
+            following = np.concatenate([np.roll(anchors[:support], -1), np.roll(anchors[support:], -1)])[examples]
+            following[rng.permutation(wanted)[: len(partners)]] = partners
+            partners = following
+        return anchors, partners
 
     def _other_clusters(self, rng: np.random.Generator, cluster: int, width: int) -> Integers:
         """For each example `width` different sentences of other clusters."""

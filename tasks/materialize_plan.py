@@ -1,20 +1,16 @@
 """What is to be made: how many tasks of each format, and which clusters have sentences enough for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from storage.anchors import FORMATS, SPLITS, Grouped, Pool
+from storage.anchors import Grouped, Pool
 from storage.errors import InputError
+from storage.formats import CHOICES, FORMATS, KINDS, LABELED, LABELS, SPLITS
 from storage.rows import Integers
 from tasks.contract import Record
 from tasks.params import MaterializeParams
-
-KINDS = {"sp": ("sp-next", "sp-cluster"), "mc": ("mc-next", "mc-cluster"), "ss": ("ss",)}
-LABELS = {"sp-next": 3, "sp-cluster": 2, "mc-next": 4, "mc-cluster": 4, "ss": 4}
-CHOICES = 4
-LABELED = "labeled"
 
 
 @dataclass(frozen=True)
@@ -67,6 +63,15 @@ def task_counts(params: MaterializeParams) -> dict[tuple[str, str], int]:
             shares[LABELED] = max(added, 1)
         counts |= {(name, split): count for name, count in shares.items() if count}
     return counts
+
+
+def unmade(params: MaterializeParams, counts: Mapping[tuple[str, str], int]) -> Iterator[str]:
+    """A line for each split in which a format that has a part gets too few tasks to have one of each of its kinds."""
+    for split, key in zip(SPLITS, ("train_tasks", "validation_tasks"), strict=True):
+        mixed = {name for name in FORMATS if getattr(params.format_mix, name) > 0}
+        lacking = [kind for name in FORMATS if name in mixed for kind in KINDS[name][counts.get((name, split), 0) :]]
+        if lacking:
+            yield f"materialize.{key}: {getattr(params, key)}: too few for a {split} task of {', '.join(lacking)}"
 
 
 def anchors(pool: Pool, kind: str, split: str) -> Grouped:

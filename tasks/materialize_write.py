@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.anchors import Pool
+from storage.formats import LABELS
 from storage.parquet import write_shard
 from storage.rows import Array, Integers
 from tasks.contract import Record
 from tasks.materialize_draw import Drawer, Drawn
-from tasks.materialize_plan import LABELS, Sizes
+from tasks.materialize_plan import Sizes
 
 SHARD = "tasks.parquet"
 TASKS = pa.schema(

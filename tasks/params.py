@@ -6,11 +6,10 @@ The models of meta-training, tuning and the report are in `tasks.learning_params
 from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from tasks.learning_params import LABELED_VARIANTS, MetatrainParams, ReportParams, TuneParams, Variant
-from tasks.section import Count, Distinct, Name, Section, Share, Source, defaults, impossible
+from tasks.section import Count, Distinct, Impossible, Name, Section, Share, Source, defaults, impossible
 
 
 class AcquireParams(Section):
@@ -37,7 +36,7 @@ class SampleParams(Section):
     text_field: str = Field("text", min_length=1, description="Field or column that holds a document's text")
     budget_mb: float = Field(10_000.0, gt=0, description="Text to draw, in MB")
     shard_mb: float = Field(32.0, ge=0.001, description="Text of one shard, in MB")
-    validation_share: Share = Field(0.05, description="Share of the documents put aside for validation")
+    validation_share: float = Field(0.05, gt=0, lt=1, description="Share of the documents put aside for validation")
     language: str | None = Field("en", description="Language to keep, as a two-letter code; null: any")
     min_words: int = Field(50, ge=0, description="Shortest document kept, in words")
     max_words: int = Field(100_000, ge=1, description="Longest document kept, in words")
@@ -49,14 +48,13 @@ class SampleParams(Section):
     max_repeated_line_share: Share = Field(0.3, description="Greatest share of a document's lines that repeat others")
     near_duplicates: NearDuplicateParams = defaults(NearDuplicateParams)
 
-    @model_validator(mode="after")
-    def _possible(self) -> "SampleParams":
+    def problems(self) -> Iterator[Impossible]:
+        """Bounds that leave nothing between them."""
         for name in ("words", "mean_word_length", "sentence_words"):
             low, high = f"min_{name}", f"max_{name}"
             least, most = getattr(self, low), getattr(self, high)
             if least > most:
-                raise impossible(f"sample.{low}", least, f"is above sample.{high} = {most}", f"sample.{high}")
-        return self
+                yield impossible(f"sample.{low}", least, f"is above sample.{high} = {most}", f"sample.{high}")
 
 
 class EmbedParams(Section):
@@ -126,14 +124,13 @@ class MaterializeParams(Section):
     hard_negative_share: Share = Field(0.5, description="Share of mc-next's wrong choices from the same document")
     labeled: LabeledTaskParams = defaults(LabeledTaskParams)
 
-    @model_validator(mode="after")
-    def _possible(self) -> "MaterializeParams":
+    def problems(self) -> Iterator[Impossible]:
+        """A mix of nothing."""
         mix = self.format_mix
         if mix.sp + mix.mc + mix.ss == 0 and not self.labeled.datasets:
             others = ("materialize.format_mix.mc", "materialize.format_mix.ss")
             text = "is 0 as are materialize.format_mix.mc and materialize.format_mix.ss: no task could be made"
-            raise impossible("materialize.format_mix.sp", mix.sp, text, *others)
-        return self
+            yield impossible("materialize.format_mix.sp", mix.sp, text, *others)
 
 
 class Params(Section):
@@ -149,13 +146,11 @@ class Params(Section):
     tune: TuneParams = defaults(TuneParams)
     report: ReportParams = defaults(ReportParams)
 
-    @model_validator(mode="after")
-    def _possible(self) -> "Params":
-        for problem in (*self._task_problems(), *self._variant_problems(), *self._dataset_problems()):
-            raise problem
-        return self
+    def problems(self) -> Iterator[Impossible]:
+        """What one section asks for and another does not give."""
+        yield from (*self._task_problems(), *self._variant_problems(), *self._dataset_problems())
 
-    def _task_problems(self) -> Iterator[PydanticCustomError]:
+    def _task_problems(self) -> Iterator[Impossible]:
         mix, tasks = self.materialize.format_mix, self.materialize.train_tasks
         if mix.ss > 0 and self.cluster.clusters < 4:
             text = f"is below 4, the choices of an ss task, but materialize.format_mix.ss = {mix.ss:g}"
@@ -168,7 +163,7 @@ class Params(Section):
             text = f"leaves no other task to mix with, but metatrain.augmentation.mode = {mode}"
             yield impossible("materialize.train_tasks", tasks, text, "metatrain.augmentation.mode")
         if mix.sp + mix.mc + mix.ss == 0:  # labeled tasks alone: for those who learn from them
-            for variant in self.metatrain.variants:
+            for variant in self.metatrain.variants if self.materialize.labeled.datasets else ():
                 if variant not in {"supmer-labeled", "metapt"}:
                     text = f"names {variant}, which learns from unlabeled tasks, but materialize.format_mix is 0"
                     yield impossible("metatrain.variants", self.metatrain.variants, text, "materialize.format_mix")
@@ -178,7 +173,7 @@ class Params(Section):
                 text = f"names {kind}, but materialize.format_mix.{kind} = 0: there would be no such task"
                 yield impossible("metatrain.formats", self.metatrain.formats, text, f"materialize.format_mix.{kind}")
 
-    def _variant_problems(self) -> Iterator[PydanticCustomError]:
+    def _variant_problems(self) -> Iterator[Impossible]:
         variants = self.metatrain.variants
         for variant in variants:
             if variant in LABELED_VARIANTS and not self.materialize.labeled.datasets:
@@ -189,8 +184,12 @@ class Params(Section):
             if method in trained - set(variants):
                 text = f"names {method}, which metatrain.variants does not train"
                 yield impossible("tune.methods", self.tune.methods, text, "metatrain.variants")
+        for kind, sets in (("sp", "pairs"), ("ss", "single sentences")):
+            if "ppt" in self.tune.methods and kind not in self.metatrain.formats:
+                text = f"names ppt, whose prompt for {sets} is ppt-{kind}, but metatrain.formats leaves {kind} out"
+                yield impossible("tune.methods", self.tune.methods, text, "metatrain.formats")
 
-    def _dataset_problems(self) -> Iterator[PydanticCustomError]:
+    def _dataset_problems(self) -> Iterator[Impossible]:
         domains = self.tune.domains
         tuned = [*self.tune.datasets, *([domains.source] if domains.source else []), *domains.targets]
         wanted = {

@@ -32,6 +32,9 @@ class _Workers:
 
 _workers: _Workers | None = None
 
+# Threads of a Dask worker share what is not made for it: libraries that load their parts at first use, torch's threads.
+_alone = threading.Lock()
+
 
 def _start_worker(threads: int) -> None:
     """Before a worker's first shard: its share of the cores, unless the environment says otherwise."""
@@ -71,7 +74,8 @@ def worker_processes(count: int) -> Iterator[None]:
 def execute(job: Job) -> Record:
     """Execute a job in a worker process where there are any (not on a Dask worker, which is one itself)."""
     if _workers is None:
-        return job.execute()
+        with _alone:
+            return job.execute()
     pool = _workers.pool
     try:
         future: Future[Record] = pool.submit(job.execute)

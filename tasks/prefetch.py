@@ -74,10 +74,19 @@ def _produce(source: Iterator[T], ahead: "queue.Queue[T | _End]", stop: threadin
     except BaseException as raised:  # noqa: BLE001 - it is raised again where the items are wanted
         error = raised
     finally:
-        close = getattr(source, "close", None)  # a generator frees what it holds
+        closing = _closed(source)
+        _put(ahead, _End(error or closing), stop)  # whatever happened: the consumer waits for it
+
+
+def _closed(source: Iterator[T]) -> BaseException | None:
+    """Let a generator free what it holds; what goes wrong then is returned."""
+    try:
+        close = getattr(source, "close", None)
         if close is not None:
             close()
-    _put(ahead, _End(error), stop)
+    except BaseException as raised:  # noqa: BLE001 - it is raised again where the items are wanted
+        return raised
+    return None
 
 
 def _put(ahead: "queue.Queue[T | _End]", item: "T | _End", stop: threading.Event) -> bool:

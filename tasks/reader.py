@@ -99,7 +99,7 @@ class TaskReader:
             raise InputError(
                 f"{self.folder}: the state to resume from is of another {' and other '.join(other)}: start anew"
             )
-        return Place.from_json(state)
+        return Place.from_json(state, len(self))
 
     def _batches(self, place: Place) -> Iterator[TaskBatch]:
         with closing(TaskShards(self.index, self.cache_bytes)) as shards:

@@ -1,13 +1,13 @@
 """Why parameters are refused, in the words of params.yaml: place, key, problem, value, nearest valid choice."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
-from tasks.knobs import nearest_key, spell, value_type
-from tasks.section import IMPOSSIBLE, SAID_WHOLE, shown
+from tasks.knobs import nearest_key, sections, spell, value_type
+from tasks.section import IMPOSSIBLE, SAID_WHOLE, Impossible, shown
 
 Place = str
 LONGEST_VALUE = 120
@@ -34,13 +34,18 @@ def refusals(error: ValidationError, place: Callable[[Sequence[Any]], Place]) ->
     """One line for each problem, in the order of the schema."""
     for problem in error.errors(include_url=False):
         if problem["type"] == IMPOSSIBLE:
-            context = problem["ctx"]
-            paths = [key.split(".") for key in (context["key"], *context["others"])]
-            where = "-S" if "-S" in map(place, paths) else place(paths[0])
-            yield f"{where}: {context['key']}: {context['text']} ({_got(context['value'])})"
+            yield from combinations(problem["ctx"]["problems"], place)
             continue
         path = tuple(part for part in problem["loc"] if part != "[key]")
         yield f"{place(path)}: {dotted(path)}: {_described(problem, path)}"
+
+
+def combinations(problems: Iterable[Impossible], place: Callable[[Sequence[Any]], Place]) -> Iterator[str]:
+    """One line for each combination that cannot work."""
+    for problem in problems:
+        paths = [key.split(".") for key in (problem.key, *problem.others)]
+        where = "-S" if "-S" in map(place, paths) else place(paths[0])
+        yield f"{where}: {problem.key}: {problem.text} ({_got(problem.value)})"
 
 
 def dotted(path: Sequence[Any]) -> str:
@@ -51,7 +56,13 @@ def dotted(path: Sequence[Any]) -> str:
 def unknown(path: Sequence[Any]) -> str:
     """What to say of a key the schema does not have."""
     nearest = nearest_key(tuple(str(part) for part in path))
-    return "unknown key" + (f"; did you mean {nearest}?" if nearest else "")
+    if nearest:
+        return f"unknown key; did you mean {nearest}?"
+    if path[0] in sections():
+        return "unknown key"
+    close = get_close_matches(str(path[0]), sections(), n=1)
+    hint = f"did you mean a key of {close[0]}?" if close else f"the sections are: {', '.join(sections())}"
+    return f"unknown key; {hint}"
 
 
 def _described(problem: Any, path: tuple[Any, ...]) -> str:

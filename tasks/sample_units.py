@@ -60,12 +60,16 @@ def cut_corpus(sources: Sequence[AcquiredSource], root: Path, size: int) -> list
     units: list[Unit] = []
     for source in sorted(sources, key=lambda source: source.name):
         files = sorted((file for file in source.files if not is_ignored(file.name)), key=lambda file: file.name)
-        texts = [file for file in files if file_kind(file.name).format == "text"]
+        texts = [file for file in files if _format(source.name, file) == "text"]
         for file in files:
             if file not in texts:
                 units.extend(_cut_file(source.name, file, root, size))
         units.extend(_grouped(source.name, texts, root, size))
     return units
+
+
+def _format(source: str, file: SourceFile) -> str:
+    return file_kind(file.name, f"acquire.corpus.{source}: {file.path}").format
 
 
 def _cut_file(source: str, file: SourceFile, root: Path, size: int) -> Iterator[Unit]:
@@ -96,7 +100,7 @@ def _checked(file: SourceFile, root: Path) -> Path:
         raise InputError(f"{path}: cannot be read ({error.strerror}): check the file, or run acquire again") from error
     if size != file.bytes:
         raise InputError(f"{path}: {size} bytes where acquire found {file.bytes}: run acquire again")
-    return path.resolve()  # messages name the user's own file, not our link to it
+    return path
 
 
 def shard_name(source: str, file: str, number: int) -> str:

@@ -1,19 +1,36 @@
 """What the sections of params.yaml have in common: strictness, shared types, the refusal of impossible combinations."""
 
 import json
-from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from storage.errors import InputError
 from storage.sources import parse_spec
 
 IMPOSSIBLE = "impossible"
+ONE_BY_ONE = "values one by one"  # a context of validation: combinations are left aside
 SAID_WHOLE = frozenset({"repeated", "source"})  # refusals whose text already shows the value
 
 _Items = TypeVar("_Items", bound=Sequence[Any])
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """A refusal of `key: value`, which `text` explains by the values of the `others` (all keys in full)."""
+
+    key: str
+    value: Any
+    text: str
+    others: tuple[str, ...]
+
+
+def impossible(key: str, value: Any, text: str, *others: str) -> Impossible:
+    """What to say of a combination that cannot work."""
+    return Impossible(key, value, text, others)
 
 
 class Section(BaseModel):
@@ -21,16 +38,22 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
+    def problems(self) -> Iterator[Impossible]:
+        """The combinations of this section's values that cannot work; those within its own sections are theirs."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _possible(self, info: ValidationInfo) -> Self:
+        found = () if info.context == ONE_BY_ONE else tuple(self.problems())
+        if found:
+            text = "; ".join(f"{one.key}: {one.text}" for one in found)
+            raise PydanticCustomError(IMPOSSIBLE, "{text}", {"text": text, "problems": found})
+        return self
+
 
 def defaults(section: type[Section]) -> Any:
     """A field that holds a section, by default with that section's own defaults."""
     return Field(default_factory=section)
-
-
-def impossible(key: str, value: Any, text: str, *others: str) -> PydanticCustomError:
-    """A refusal of `key: value`, which `text` explains by the values of the `others` (all keys in full)."""
-    context = {"text": text, "key": key, "value": value, "others": list(others)}
-    return PydanticCustomError(IMPOSSIBLE, "{text}", context)
 
 
 def shown(value: Any) -> str:

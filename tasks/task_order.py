@@ -1,5 +1,6 @@
 """Which task comes when: a shuffle by seed and epoch, shares of ranks, partners for mixing. Nothing is read."""
 
+import math
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -26,9 +27,15 @@ class Place:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, state: dict[str, Any]) -> "Place":
-        """Back from a checkpoint."""
-        return cls(int(state["epoch"]), int(state["position"]))
+    def from_json(cls, state: dict[str, Any], tasks: int) -> "Place":
+        """Back from a checkpoint, of a sequence with `tasks` an epoch; what cannot be a place in it is refused."""
+        epoch, position = (state.get(name) for name in ("epoch", "position"))
+        for name, value, limit in (("epoch", epoch, math.inf), ("position", position, tasks)):
+            if type(value) is not int or not 0 <= value < limit:
+                bound = "" if limit == math.inf else f" below {limit}"
+                shown = "is missing" if value is None else f"is {value!r}"
+                raise InputError(f"the state to resume from: {name} {shown}, not a number from 0{bound}: start anew")
+        return cls(epoch, position)  # type: ignore[arg-type]  # both were found to be numbers
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,17 @@ INPUTS = [
 ]
 
 
-def sentences_of(document: int, count: int, repeated: float, source: random.Random):
-    """(index, text) with gaps in the index and, now and then, a text that other documents have, too."""
+def sentences_of(document: int, split: str, count: int, repeated: float, source: random.Random):
+    """(index, text) with gaps in the index and, now and then, a text that other documents have, too.
+
+    One in three of those is in documents of both splits.
+    """
     index, found = 0, []
     for number in range(count):
         text = f"Sentence {number} of document {document}."
         if source.random() < repeated:
-            text = f"All rights reserved {source.randrange(3)}."
+            owner = "all" if source.random() < 0.33 else split
+            text = f"Rights reserved by {owner} {source.randrange(3)}."
         found.append((index, text))
         index += 1 if source.random() < 0.85 else 2
     return found
@@ -45,8 +49,8 @@ def write_corpus(root, *, documents=60, sentences=12, clusters=5, shards=2, repe
     for document in range(documents):
         shard = document % shards
         name = document_id(f"{seed}/{document}")
-        found = sentences_of(document, sentences, repeated, source)
         split = "validation" if document % held == held - 1 else "train"
+        found = sentences_of(document, split, sentences, repeated, source)
         tables[materialize.DOCUMENTS][shard].append(
             {"document_id": name, "source": "own", "file": "a.jsonl", "row": document + 1, "offset": 0, "bytes": 10**6}
             | {"words": 5 * len(found), "sentences": found[-1][0] + 1, "split": split, "shard": f"own--{shard:05d}"}
@@ -89,9 +93,11 @@ def stage_of(root, seed=42, fan_out=None, code="0", **changed):
     )
 
 
-def run_stage(root, **changed):
+def run_stage(root, say=None, **changed):
     """Run the whole stage and put its outputs in place; returns its record."""
     stage = stage_of(root, **changed)
+    if say is not None:
+        stage.reporter.say = say
     stage.start()
     record = materialize.run(stage)
     stage.publish()

@@ -1,6 +1,19 @@
-"""Models small enough to make and load in a moment, shared by all tests."""
+"""What all tests share: tiny models, a small params.yaml, a Prefect server."""
 
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import httpx
 import pytest
+from made_once import made_once
+
+from flows.workspace import QUIET
+
+READY_SECONDS = 300  # the first start migrates a database, and other tests may run beside it
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +25,75 @@ def tiny_models(tmp_path_factory):
     save_backbone(folder / "backbone")
     save_embedder(folder / "embedder")
     return folder
+
+
+@pytest.fixture
+def one_thread():
+    """For tiny models: more threads would only wait for each other."""
+    from model.device import single_threaded
+
+    with single_threaded():
+        yield
+
+
+@pytest.fixture
+def params_file(tmp_path, monkeypatch):
+    """A small params.yaml in the working directory."""
+    from parameter_file import MINIMAL
+
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "params.yaml"
+    path.write_text(MINIMAL)
+    return path
+
+
+@contextmanager
+def serving(home):
+    """Prefect's API on a database in `home`, by its address."""
+    environment = os.environ | QUIET | {"PREFECT_HOME": str(home)}
+    with (
+        (home / "server.log").open("wb") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "flows.server"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        ) as server,
+    ):
+        api = f"http://127.0.0.1:{int(server.stdout.readline())}/api"
+        wait_until_ready(api)
+        yield api
+        server.stdin.close()
+
+
+def wait_until_ready(api):
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        try:
+            httpx.get(f"{api}/health", timeout=5).raise_for_status()
+        except httpx.HTTPError:
+            assert time.monotonic() < deadline, "no answer from Prefect's server"
+            time.sleep(0.1)
+        else:
+            return
+
+
+@pytest.fixture(scope="session")
+def prefect_home(tmp_path_factory):
+    """An empty Prefect database, to be copied: making one takes half a minute."""
+
+    def make(home):
+        with serving(home):
+            pass
+
+    return made_once(tmp_path_factory, "prefect", make)
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory, prefect_home):
+    """A Prefect server for many runs: starting one for each takes most of a short run's time."""
+    home = tmp_path_factory.mktemp("prefect") / "home"
+    shutil.copytree(prefect_home, home)
+    with serving(home) as api:
+        yield api

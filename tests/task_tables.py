@@ -6,25 +6,8 @@ import pyarrow as pa
 from tiny_tokenizers import sentence
 
 from storage.parquet import write_shard
+from tasks.materialize_write import TASKS
 
-SCHEMA = pa.schema(
-    [
-        ("task_id", pa.string()),
-        ("format", pa.string()),
-        ("kind", pa.string()),
-        ("split", pa.string()),
-        ("role", pa.string()),
-        ("position", pa.int16()),
-        ("example_id", pa.string()),
-        ("label", pa.int16()),
-        ("labels", pa.int16()),
-        ("texts", pa.list_(pa.string())),
-        ("sentence_ids", pa.list_(pa.string())),
-        ("clusters", pa.list_(pa.int32())),
-        ("choices", pa.list_(pa.int32())),
-        ("anchor_cluster", pa.int32()),
-    ]
-)
 KINDS = {  # texts, labels
     "sp-next": (2, 3),
     "sp-cluster": (2, 2),
@@ -78,6 +61,6 @@ def write_tasks(folder, counts, split="train", tasks_per_group=3, tasks_per_shar
         for shard, start in enumerate(range(0, len(tasks), tasks_per_shard)):
             chosen = tasks[start : start + tasks_per_shard]
             groups = [chosen[at : at + tasks_per_group] for at in range(0, len(chosen), tasks_per_group)]
-            batches = [pa.Table.from_pylist([row for task in group for row in task], schema=SCHEMA) for group in groups]
-            write_shard(folder / f"{form}-{split}-{shard:05d}.parquet", SCHEMA, batches, {"stage": "materialize"})
+            batches = [pa.Table.from_pylist([row for task in group for row in task], schema=TASKS) for group in groups]
+            write_shard(folder / f"{form}-{split}-{shard:05d}.parquet", TASKS, batches, {"stage": "materialize"})
     return folder

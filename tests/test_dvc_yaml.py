@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from storage.inputs import INPUTS, SLOTS, UNUSED, UNUSED_TEXT
+
 REPOSITORY = Path(__file__).parents[1]
 STAGES = YAML(typ="safe").load((REPOSITORY / "dvc.yaml").read_text())["stages"]
 PACKAGES = {"model", "storage", "tasks"}
 # What holds no decision about a stage's result: the parameters' schema (their values are dependencies themselves) and
 # the plumbing by which any stage reads and writes.
-PLUMBING = {"storage/atomic.py", "storage/errors.py"}
+PLUMBING = {"storage/atomic.py", "storage/errors.py", "storage/scratch.py", "storage/turns.py", "tasks/live.py"}
 
 
 def modules_of(path):
@@ -54,3 +56,10 @@ def test_dependencies_and_outputs_are_listed_in_order(stage):
     for key in ("deps", "outs"):
         listed = STAGES[stage][key]
         assert listed == sorted(listed)
+
+
+def test_acquire_depends_on_every_slot_for_a_local_source_and_each_is_there():
+    declared = [path for path in STAGES["acquire"]["deps"] if path.startswith(f"{INPUTS}/")]
+    assert declared == list(SLOTS)
+    assert all((REPOSITORY / slot).is_symlink() for slot in SLOTS)
+    assert (REPOSITORY / UNUSED).read_text() == UNUSED_TEXT

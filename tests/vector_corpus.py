@@ -60,11 +60,12 @@ class Corpus:
             name: self.sections.get(name, {}) | sections.get(name, {}) for name in {*self.sections, *sections}
         }
         acquire = {"backbone": "hf:a/b", "embedder": "hf:a/b", "corpus": {"own": "path:x"}}
+        acquire |= self.sections.get("acquire", {})
         name = module.__name__.rpartition(".")[2]
         stage = Stage(
             name=name,
             root=self.root,
-            params=Params(acquire=acquire, **self.sections),
+            params=Params(**self.sections | {"acquire": acquire}),
             inputs=[*inputs, *MANIFESTS],
             outputs=outputs,
             fingerprint="f" * 64,

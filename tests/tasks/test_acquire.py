@@ -11,6 +11,7 @@ from tiny_models import save_backbone
 
 from storage.errors import InputError
 from storage.hashing import file_hash
+from storage.inputs import SLOTS
 from storage.sources import read_manifest
 from tasks import acquire
 from tasks.contract import InlineFanOut, Stage
@@ -42,6 +43,9 @@ class Heard:
 
     def advance(self, amount):
         """Count nothing."""
+
+    def note(self, text):
+        """Note nothing."""
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +97,7 @@ def acquired(root, local_models, **changes):
         name="acquire",
         root=root,
         params=Wanted(AcquireParams(**(specs | changes))),
-        inputs=["inputs"],
+        inputs=list(SLOTS),
         outputs=[*OUTPUTS, METRICS],
         fingerprint="0" * 64,
         code="code",
@@ -116,8 +120,8 @@ def test_a_wheel_is_brought_in_and_local_files_stay_where_they_are(root, local_m
         "data/sources/corpus/news/News.csv",
         "data/sources/corpus/news/record.json",
     ]
-    assert (own.spec, own.folder) == ("path:texts", "inputs/corpus/own")
-    assert [file.path for file in own.files] == ["inputs/corpus/own/a.txt", "inputs/corpus/own/b.txt"]
+    assert (own.spec, own.folder) == ("path:texts", "texts")
+    assert [file.path for file in own.files] == ["texts/a.txt", "texts/b.txt"]
     for source in (news, own):
         for file in source.files:
             assert file_hash(root / file.path) == file.sha256
@@ -135,7 +139,38 @@ def test_models_are_loaded_and_their_figures_kept(root, local_models):
     assert metrics["backbone"]["parameters"] > 1000
     assert metrics["embedder"]["dimension"] == 8
     assert [source.name for source in found["backbone"]] == ["backbone"]
-    assert found["backbone"][0].folder == "inputs/backbone/backbone"
+    assert found["backbone"][0].folder == str(local_models[0])
+
+
+def test_a_single_file_and_a_home_folder_are_kept_as_written(root, local_models, monkeypatch):
+    monkeypatch.setenv("HOME", str(root / "home"))
+    (root / "home").mkdir()
+    (root / "home/c.txt").write_text("three")
+    found, _, _ = acquired(root, local_models, corpus={"one": "path:texts/a.txt", "home": "path:~/"})
+    text = (root / "data/sources/corpus/source.json").read_text()
+    assert '"folder": "~"' in text
+    assert '"path": "~/c.txt"' in text
+    home, one = found["corpus"]
+    assert (one.folder, one.files[0].name, one.files[0].path) == ("texts", "a.txt", "texts/a.txt")
+    assert (root / home.files[0].path).read_text() == "three"
+
+
+def test_sources_that_change_places_leave_each_other_s_manifest_alone(root, local_models):
+    (root / "set.csv").write_text("text,label\n")
+    acquired(root, local_models)
+    before = (root / "data/sources/corpus/source.json").read_bytes()
+    acquired(root, local_models, corpus={"own": "path:texts"}, datasets={"a": "path:set.csv"})
+    assert (root / "data/sources/corpus/source.json").read_bytes() == before
+
+
+def test_a_model_of_which_files_are_chosen_is_copied_without_the_others(root, local_models, tmp_path):
+    folder = save_backbone(tmp_path / "crowded")
+    (folder / "notes.json").write_text("{}")
+    found, _, _ = acquired(root, local_models, backbone=f"path:{folder}#path=[cgst]*.json&path=*.safetensors")
+    [backbone] = found["backbone"]
+    assert backbone.folder == "data/sources/backbone/backbone"
+    assert "notes.json" not in {path.name for path in (root / backbone.folder).iterdir()}
+    assert (root / backbone.folder / "model.safetensors").stat().st_ino != (folder / "model.safetensors").stat().st_ino
 
 
 def test_a_role_without_sources_is_still_a_folder_with_a_manifest(root, local_models):

@@ -277,6 +277,19 @@ def test_vectors_of_an_earlier_version_of_the_model_are_refused(corpus):
         run(corpus)
 
 
+def test_shards_of_documents_are_found_by_name(corpus):
+    run(corpus)
+    before = contents(corpus.root / cluster.CENTROID_TABLE)
+    documents = corpus.root / cluster.DOCUMENTS
+    (documents / "own--0-00000.parquet").write_bytes((documents / "own--b-00000.parquet").read_bytes())
+    run(corpus)
+    assert corpus.done == []
+    assert contents(corpus.root / cluster.CENTROID_TABLE) == before
+    (documents / "own--b-00000.parquet").unlink()
+    with pytest.raises(InputError, match=r"documents/own--b-00000.parquet: not there.*`supmer run --force sample`"):
+        run(corpus)
+
+
 def test_vectors_of_other_sentences_are_refused(corpus):
     corpus.add_shard("own--b-00000.parquet", 3)
     with pytest.raises(InputError, match="not the vectors of the sentences"):

@@ -1,6 +1,8 @@
+import json
+
 import pytest
 
-from tasks.contract import MARKER, SHARD_STORE, InlineFanOut, Shard, SilentReporter, Stage
+from tasks.contract import MARKER, SHARD_STORE, USED, InlineFanOut, Shard, SilentReporter, Stage
 
 CALLS: list[str] = []
 
@@ -81,12 +83,34 @@ def test_a_shard_whose_file_is_gone_or_cut_counts_as_not_done(stage):
     assert (result.folder / "length.txt").read_text() == "3"
 
 
+def test_a_shard_whose_bytes_changed_is_redone_by_the_next_run_and_checked_once_in_a_run(stage):
+    stage.map("length", count, shards("aaa", "b"))
+    [result, _] = stage.map("length", count, shards("aaa", "b"))
+    (result.folder / "length.txt").write_text("7")  # as long as before
+    stage.map("length", count, shards("aaa", "b"))
+    assert CALLS == ["aaa", "b"]
+    make_stage(stage.root).map("length", count, shards("aaa", "b"))
+    assert CALLS == ["aaa", "b", "aaa"]
+    assert (result.folder / "length.txt").read_text() == "3"
+
+
 def test_refresh_redoes_finished_shards_once(stage):
     stage.map("length", count, shards("a"))
     forced = make_stage(stage.root, refresh=True)
     forced.map("length", count, shards("a"))
     forced.map("length", count, shards("a"))
     assert CALLS == ["a", "a"]
+
+
+def test_unfinished_shards_are_those_that_map_would_do(stage):
+    stage.map("length", count, shards("aaa", "b"))
+    again = make_stage(stage.root)
+    assert [shard.name for shard in again.unfinished("length", count, shards("b", "cc", "aaa"))] == ["cc"]
+    (damaged,) = [path for path in (stage.root / SHARD_STORE).rglob("length.txt") if path.read_text() == "3"]
+    damaged.write_text("7")
+    assert [shard.name for shard in again.unfinished("length", count, shards("b", "aaa"))] == ["aaa"]
+    everything = make_stage(stage.root, refresh=True).unfinished("length", count, shards("b", "aaa"))
+    assert [shard.name for shard in everything] == ["b", "aaa"]
 
 
 def test_an_output_is_absent_until_the_stage_publishes(stage):
@@ -107,6 +131,31 @@ def test_settling_keeps_the_shards_in_use_and_drops_the_others(stage):
     fresh.settle()
     assert [path.parent for path in (stage.root / SHARD_STORE).rglob(MARKER)] == [result.folder]
     assert (result.folder / "length.txt").stat().st_ino == (stage.root / "data/lengths/new.txt").stat().st_ino
+
+
+def test_until_a_stage_has_settled_the_shards_of_either_version_are_in_use(stage):
+    def listed():
+        return set(json.loads((stage.root / SHARD_STORE / "count" / USED).read_bytes()))
+
+    old = finished(stage, "old")
+    assert listed() == old
+    fresh = make_stage(stage.root)
+    [result] = fresh.map("length", count, shards("new"))
+    fresh.adopt(result, "length.txt", "data/lengths", "new.txt")
+    fresh.publish()  # and killed here, before or after DVC has taken the outputs in
+    new = {f"length/{result.folder.name}"}
+    assert listed() == old | new
+    fresh.settle()
+    assert listed() == new
+
+
+def finished(stage, text):
+    """Run a stage of one shard to its end; return that shard's name in the list of those in use."""
+    [result] = stage.map("length", count, shards(text))
+    stage.adopt(result, "length.txt", "data/lengths", f"{text}.txt")
+    stage.publish()
+    stage.settle()
+    return {f"length/{result.folder.name}"}
 
 
 def test_starting_clears_partial_outputs_of_other_inputs(stage):

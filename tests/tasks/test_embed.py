@@ -76,7 +76,7 @@ def test_bytes_do_not_depend_on_order_of_work_or_cores(corpus, monkeypatch, tmp_
 
 
 class Broken:
-    """An encoder whose third text has a value that is no good."""
+    """An encoder whose third text has a value that is no good; None for nothing but zeros."""
 
     dimension = 2
 
@@ -90,15 +90,20 @@ class Broken:
         import torch
 
         vectors = torch.ones(len(texts), 2)
-        vectors[2, 1] = self.value
+        vectors[2] = torch.tensor([0.0, 0.0] if self.value is None else [1.0, self.value])
         return vectors
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [(float("nan"), "NaN or infinity"), (float("inf"), "NaN or infinity"), (1e30, "dtype: float32")],
+    [
+        (float("nan"), "the model gives NaN or infinity"),
+        (float("inf"), "the model gives NaN or infinity"),
+        (1e30, "dtype: float32"),
+        (None, "the model gives zeros"),
+    ],
 )
-def test_a_vector_that_is_not_finite_is_named_by_its_sentence(corpus, monkeypatch, value, message):
+def test_a_vector_that_is_zero_or_not_finite_is_named_by_its_sentence(corpus, monkeypatch, value, message):
     monkeypatch.setattr(embed, "load_encoder", lambda *_: Broken(value))
     first = pq.read_table(corpus.root / embed.SENTENCES / "own--a-00000.parquet")["document_id"][2]
     place = rf"sentences/own--a-00000\.parquet: row 3, sentence {first}:2"

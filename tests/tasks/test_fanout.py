@@ -4,22 +4,27 @@ import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import orjson
 import pytest
+
+from tasks import pool
+from tasks.contract import Job
 
 HERE = Path(__file__).parent
 PROGRAM = textwrap.dedent("""
     import sys
     from pathlib import Path
     from flows import prefect_home
-    from flows.server import start_server, wait_until_ready
+    from flows.server import start_server
+    from flows.server_ready import wait_until_ready
 
     if __name__ == "__main__":
         root, function = Path(sys.argv[1]), sys.argv[2]
         prefect_home.prepare(root)
-        wait_until_ready(start_server(root / "server.log"), root / "server.log")
+        wait_until_ready(start_server(root, root / "server.log"), root / "server.log")
         import orjson, pool_shards
         from prefect.task_runners import ThreadPoolTaskRunner
         from storage.errors import InputError
@@ -39,22 +44,16 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
-@pytest.fixture(scope="module")
-def prefect_home(tmp_path_factory):
-    """A database that is made once."""
-    return tmp_path_factory.mktemp("home")
-
-
 @pytest.fixture
-def run(tmp_path, prefect_home):
+def run(tmp_path, prefect_api):
     def run(function):
         (tmp_path / "program.py").write_text(PROGRAM)
         environment = os.environ | {
-            "PREFECT_HOME": str(prefect_home),
+            "PREFECT_API_URL": prefect_api,
+            "PREFECT_HOME": str(tmp_path / "home"),
             "PYTHONPATH": f"{HERE}:{HERE.parents[1]}",
             "PREFECT_LOCAL_STORAGE_PATH": str(tmp_path / "results"),
         }
-        environment.pop("PREFECT_API_URL", None)
         command = [sys.executable, tmp_path / "program.py", tmp_path, function]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return done.stdout.strip()
@@ -88,3 +87,10 @@ def test_bad_input_is_not_tried_again(run, tmp_path):
 
 def test_a_killed_worker_is_replaced_and_its_shard_tried_again(run, tmp_path):
     assert orjson.loads(run("killed_the_first_time")) == [{}, {}, {}]
+
+
+def test_threads_of_a_dask_worker_take_turns_for_libraries_are_loaded_as_they_are_used(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(HERE)
+    jobs = [Job(f"s{i}", "pool_shards:alone", {}, {}, str(tmp_path / f"shard-{i}"), 1) for i in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        assert [record["beside"] for record in threads.map(pool.execute, jobs)] == [0, 0, 0, 0]

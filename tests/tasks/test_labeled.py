@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from storage.errors import InputError
 from storage.invariants import broken_invariants
 from storage.sources import write_manifest
+from storage.verification import verify_invariants
 from tasks import labeled, materialize
 from tasks.labeled import grouped
 from tasks.params import MaterializeParams, Params
@@ -74,6 +75,30 @@ def root(tmp_path, topics):
 
 def run_alone(root, datasets=("yelp", "rte"), groups=2, **changed):
     return run_stage(root, format_mix=ALONE, labeled={"datasets": list(datasets), "groups": groups}, **changed)
+
+
+def test_examples_that_are_not_those_of_their_files_are_found(root):
+    run_alone(root)
+    (root / "dvc.yaml").write_text("stages: {materialize: {cmd: x, outs: [data/tasks]}}")
+    assert list(verify_invariants(root, 256)) == []
+    file = root / "inputs" / "yelp" / "train.jsonl"
+    rows = file.read_bytes()
+    for changed in (rows.replace(b"review", b"revue"), reviews(400, labels=2)):
+        file.write_bytes(changed)
+        [finding] = verify_invariants(root, 256)
+        assert "labeled examples are not those of their files" in finding.detail
+    file.unlink()
+    assert list(verify_invariants(root, 256)) == []  # a file that is gone is told by its hash
+
+
+def test_what_was_read_and_left_out_is_recorded_and_said(tmp_path, topics):
+    again = reviews(6) + orjson.dumps({"text": "topic0 review 0", "label": 2}) + b"\n"
+    write_sets(tmp_path, yelp={"train.jsonl": reviews(400), "train-2.jsonl": again, "my_test.jsonl": b"not read"})
+    said = []
+    record = run_alone(tmp_path, ["yelp"], say=said.append)
+    found = record["kinds"]["labeled-yelp"]
+    assert (found["files"], found["duplicates"], found["conflicts"]) == (["train-2.jsonl", "train.jsonl"], 7, 1)
+    assert "materialize: yelp: 400 examples of train-2.jsonl, train.jsonl" in said
 
 
 def test_tasks_are_of_one_group_and_balanced_over_labels(root):

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import InputError
+from storage.formats import KINDS, LABELS, SPLITS
 from storage.parquet import provenance
 from tasks import materialize, pool
 from tasks.contract import MARKER
-from tasks.materialize_plan import KINDS, LABELS
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -49,6 +49,10 @@ def corpus(tmp_path_factory):
 def made(corpus):
     run_stage(corpus, train_tasks=120, validation_tasks=30)
     return corpus
+
+
+def read(root, path):
+    return [row for file in sorted((root / path).glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
 
 
 def index_of(sentence):
@@ -146,6 +150,39 @@ def test_clusters_are_told_apart_truly(made):
             assert others.count(own) == 1
         elif row["kind"] == "ss":
             assert row["choices"].index(own) == row["label"]
+
+
+@pytest.mark.parametrize(("documents", "clusters"), [(60, 5), (14, 2)], ids=["large clusters", "small clusters"])
+def test_partners_are_not_asked_about_by_the_other_set_and_no_pair_is_mirrored(tmp_path, documents, clusters):
+    write_corpus(tmp_path, documents=documents, clusters=clusters, dropped=0, repeated=0, held=clusters)
+    mix = {"sp": 1, "mc": 1, "ss": 0}
+    sizes = {"support_size": 13, "query_size": 12} if clusters == 2 else {}
+    run_stage(tmp_path, format_mix=mix, train_tasks=60, validation_tasks=2, **sizes)
+    inside = 0
+    for rows in by_task(tmp_path).values():
+        if not rows[0]["kind"].endswith("-cluster"):
+            continue
+        anchors = {row["sentence_ids"][0]: row["role"] for row in rows}
+        pairs = {
+            (row["sentence_ids"][0], row["sentence_ids"][row["label"] + 1]): row["role"]
+            for row in rows
+            if row["kind"] == "mc-cluster" or row["label"] == 0
+        }
+        assert all(anchors.get(partner, role) == role for (_, partner), role in pairs.items())
+        assert not any((partner, anchor) in pairs for anchor, partner in pairs)
+        inside += sum(partner in anchors for _, partner in pairs)
+    assert (inside > 0) == (clusters == 2)  # only where the cluster has no others
+
+
+def test_a_text_of_a_validation_document_is_in_no_training_task(made):
+    splits = {row["document_id"]: row["split"] for row in read(made, materialize.DOCUMENTS)}
+    rows = read(made, materialize.SENTENCES)
+    held, trained = ({row["text"] for row in rows if splits[row["document_id"]] == one} for one in SPLITS[::-1])
+    assert held & trained
+    used = {text for row in tasks_table(made).to_pylist() if row["split"] == "train" for text in row["texts"]}
+    assert not used & held
+    left = sum(splits[row["document_id"]] == "train" and row["text"] in held for row in rows)
+    assert orjson.loads((made / materialize.METRICS).read_bytes())["left_out"] == left
 
 
 def test_an_ss_task_has_four_clusters_and_as_many_sentences_of_each_in_an_order_of_its_own(made):
@@ -266,6 +303,16 @@ def test_too_few_sentences_are_refused_in_numbers(tmp_path, kind):
     assert "materialize.support_size: 64 and query_size: 64: no train task of" in text
     assert "\n" not in text
     assert "raise sample.budget_mb" in text
+
+
+def test_what_the_tasks_are_too_few_for_is_said(tmp_path):
+    write_corpus(tmp_path)
+    said = []
+    run_stage(tmp_path, validation_tasks=3, say=said.append)
+    assert "materialize.validation_tasks: 3: too few for a validation task of sp-cluster, mc-cluster" in said
+    said.clear()
+    run_stage(tmp_path, validation_tasks=6, say=said.append)
+    assert not any("too few" in line for line in said)
 
 
 def test_one_validation_document_is_not_enough_to_ask_what_follows(tmp_path):

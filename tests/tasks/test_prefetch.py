@@ -43,6 +43,34 @@ def test_what_was_made_before_an_error_comes_before_it():
     assert not stream._thread.is_alive()
 
 
+@pytest.mark.parametrize("error", [None, ValueError("first")])
+def test_a_source_that_cannot_be_closed_does_not_leave_the_consumer_waiting(error):
+    class Numbers:
+        def __init__(self):
+            self.left = 1
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if self.left:
+                self.left -= 1
+                return 1
+            raise error or StopIteration
+
+        def close(self):
+            raise OSError("cannot be closed")
+
+    stream = Prefetched(Numbers(), 2)
+    assert next(stream) == 1
+    with pytest.raises(
+        OSError if error is None else ValueError, match="cannot be closed" if error is None else "first"
+    ):
+        next(stream)
+    stream._thread.join(5)
+    assert not stream._thread.is_alive()
+
+
 def test_closing_frees_what_the_source_holds():
     freed = []
 

@@ -101,6 +101,22 @@ class TestOrder:
         state = json.loads(json.dumps(whole[done - 1].state))
         assert same(batches(reader(**options), 3, state), whole[done:])
 
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            ({"epoch": None}, "epoch is missing, not a number from 0"),
+            ({"epoch": -1}, "epoch is -1"),
+            ({"position": 10**9}, "position is 1000000000, not a number from 0 below"),
+            ({"position": "3"}, "position is '3'"),
+            ({"position": True}, "position is True"),
+        ],
+    )
+    def test_a_state_that_is_no_place_in_the_sequence_is_refused(self, reader, change, told):
+        [batch] = batches(reader(), 1)
+        state = {name: value for name, value in (batch.state | change).items() if value is not None}
+        with pytest.raises(InputError, match=f"the state to resume from: {told}.*: start anew"):
+            reader().stream(state)
+
     def test_a_state_of_other_tasks_or_another_seed_is_refused(self, reader):
         (batch,) = batches(reader(), 1)
         with pytest.raises(InputError, match="of another seed: start anew"):

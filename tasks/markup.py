@@ -1,0 +1,37 @@
+"""HTML and SVG elements in which every text is escaped: only what `tag` made is taken as markup."""
+
+import re
+
+from markupsafe import Markup
+
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
+_VOID = frozenset({"meta", "br", "link", "input"})
+
+Content = str | Markup | None
+
+
+def tag(element: str, /, *children: Content, **attributes: object) -> Markup:
+    """An element; `class_` is class, `aria_label` aria-label; None and False leave an attribute out, True is bare."""
+    listed = Markup("").join(
+        Markup(" {}").format(_name(key)) if value is True else Markup(' {}="{}"').format(_name(key), cleaned(value))
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
+    start = Markup("<{}{}>").format(element, listed)
+    return start if element in _VOID else start + inner(*children) + Markup("</{}>").format(element)
+
+
+def inner(*children: Content) -> Markup:
+    """Children one after the other, plain text escaped."""
+    return Markup("").join(
+        child if isinstance(child, Markup) else cleaned(child) for child in children if child is not None
+    )
+
+
+def cleaned(value: object) -> str:
+    """Text without characters that neither print nor belong into HTML; markup as it is."""
+    return value if isinstance(value, Markup) else _UNPRINTABLE.sub(" ", str(value))
+
+
+def _name(key: str) -> str:
+    return key.rstrip("_").replace("_", "-")

@@ -1,0 +1,68 @@
+"""What the documentation says: blocks that are run as they stand, and every `supmer …` it mentions."""
+
+import re
+import shlex
+from dataclasses import dataclass
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`(supmer [^`\n]+)`")
+_ASIDE = re.compile(r"\s{2,}(?=[^\s\"'])")  # what stands beside a command in a list of them
+_NUMBER = re.compile(r"\b[0-9a-f]{32}\b|\d+(?:[.,]\d+)*")
+LEFT_OUT = "…"
+_END = {"|", "||", "&&", ";", ">", ">>", "<", "(", ")", "&", "#"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line that is typed, and what is printed then."""
+
+    command: str
+    printed: tuple[str, ...]
+
+
+def steps(text):
+    """The steps of all blocks of a page that are meant to be run."""
+    found = []
+    for kind, block in _FENCE.findall(text):
+        if kind == "console":
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, *printed = part.splitlines()
+                found.append(Step(command, tuple(printed)))
+    return found
+
+
+def mentions(text):
+    """Every `supmer` command in a page, as its words without the first: in code, fenced, indented or inline."""
+    code = [line for _, block in _FENCE.findall(text) for line in block.splitlines()]
+    rest = _FENCE.sub("", text)
+    code += [line for line in rest.splitlines() if line.startswith("    ")]
+    lines = [line.strip().removeprefix("$ ") for line in code]
+    lines = [_ASIDE.split(line)[0] for line in lines if line.startswith("supmer ")] + _INLINE.findall(rest)
+    return [(line, words(line)) for line in lines]
+
+
+def words(line):
+    """The words of the first command of a line, without `supmer`."""
+    reader = shlex.shlex(line, posix=True, punctuation_chars=True)
+    reader.whitespace_split, reader.commenters = True, ""
+    found = []
+    for word in reader:
+        if word in _END:
+            break
+        found.append(word)
+    return found[1:]
+
+
+def agrees(shown, printed):
+    """Whether the lines shown come in this order in what was printed, whatever their numbers and spaces."""
+    left = iter(plain(line) for line in printed)
+    for line in shown:
+        if line.strip() != LEFT_OUT:
+            pattern = re.compile(".*".join(re.escape(part) for part in plain(line).split(LEFT_OUT)))
+            if not any(pattern.fullmatch(one) for one in left):
+                return False, line
+    return True, None
+
+
+def plain(line):
+    return " ".join(_NUMBER.sub("0", line).replace("─", "").split())

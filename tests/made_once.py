@@ -1,0 +1,18 @@
+"""What takes long to make, made once for all processes that share the tests (pytest-xdist starts several)."""
+
+import fcntl
+import os
+
+
+def made_once(tmp_path_factory, name, make):
+    """A folder of that name, which the first process to ask has let `make` fill; nobody may change it."""
+    top = tmp_path_factory.getbasetemp()
+    top = top.parent if "PYTEST_XDIST_WORKER" in os.environ else top
+    made = top / f"{name}.made"
+    with (top / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            (top / name).mkdir()
+            make(top / name)
+            made.touch()
+    return top / name

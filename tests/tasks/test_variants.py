@@ -1,0 +1,78 @@
+"""What the names of variants mean."""
+
+from pathlib import Path
+
+import pytest
+from training_room import metatrain_params
+
+from model.trainer import Rates
+from tasks.config import load
+from tasks.variants import LABELED, Training, trainings
+
+PROFILES = Path(__file__).parents[2] / "profiles"
+
+
+def only(**changes):
+    return trainings(metatrain_params(**changes), 8)[0]
+
+
+@pytest.mark.parametrize(
+    ("variant", "differs"),
+    [
+        ("only-sp", {"formats": ("sp",)}),
+        ("only-mc", {"formats": ("mc",)}),
+        ("only-ss", {"formats": ("ss",)}),
+        ("without-ta", {"augmentation": "none"}),
+        ("without-curriculum", {"augmentation": "vanilla"}),
+        ("without-mgr", {"rank": None}),
+        ("supmer-labeled", {"formats": (LABELED,)}),
+        ("supmer-mixed", {"formats": ("sp", "mc", "ss", LABELED)}),
+        (
+            "metapt",
+            {
+                "formats": (LABELED,),
+                "augmentation": "none",
+                "rank": None,
+                "inner_rate": 0.08,
+                "learning_rate": 0.025,
+                "patience": 6,
+            },
+        ),
+    ],
+)
+def test_a_variant_is_supmer_but_for_what_its_name_says(variant, differs):
+    assert vars(only(variants=[variant])) == vars(only()) | {"variant": variant} | differs
+
+
+def test_ppt_is_a_plain_training_of_each_format():
+    found = trainings(metatrain_params(variants=["ppt"], ppt={"batch_size": 32}), 8)
+    assert [(one.variant, one.formats) for one in found] == [
+        ("ppt-sp", ("sp",)),
+        ("ppt-mc", ("mc",)),
+        ("ppt-ss", ("ss",)),
+    ]
+    assert all(one.plain and not one.unified and one.tasks_per_batch == 4 and one.clip_norm is None for one in found)
+
+
+def test_a_training_travels_as_json():
+    training = only()
+    assert Training.from_json(training.to_json() | {"formats": list(training.formats)}) == training
+
+
+def test_official_code_has_the_released_choices():
+    (training,) = trainings(load(PROFILES / "official-code.yaml").metatrain, 64)
+    assert (training.order, training.similarity_at, training.similarity_smoothing, training.gate) == (
+        1,
+        "theta_prime",
+        0.5,
+        "scalar",
+    )
+    paper = trainings(load(PROFILES / "paper-t5-base.yaml").metatrain, 64)[0]
+    assert (paper.order, paper.similarity_at, paper.similarity_smoothing, paper.gate) == (2, "theta", 0.0, "vector")
+
+
+def test_rates_fall_to_nothing_or_by_the_square_root():
+    linear = Rates(0.1, 1e-4, steps=10, warmup_steps=2)
+    assert [linear.factor(step) for step in (0, 1, 2, 6, 9)] == [0.5, 1.0, 1.0, 0.5, 0.125]
+    root = Rates(0.1, 1e-4, steps=10, schedule="inverse-square-root")
+    assert [root.factor(step) for step in (0, 3, 8)] == [1.0, 0.5, pytest.approx(1 / 3)]

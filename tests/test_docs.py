@@ -1,0 +1,70 @@
+"""The documentation tells the truth: what it shows is run, and what it mentions exists."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from documented import agrees, mentions, steps
+
+from flows.cli import VERBS, cli
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+BIN = Path(sys.executable).parent
+CLONED = (".dvc", ".dvcignore", ".gitignore", "dvc.yaml", "params.yaml", "profiles", "inputs")
+CODE = ("flows", "model", "storage", "tasks")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_is_mentioned_exists_with_these_options(page):
+    for line, mentioned in mentions(page.read_text()):
+        words = mentioned
+        context = click.Context(cli, info_name="supmer")
+        command = cli
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            inner = command.get_command(context, words[0])
+            assert inner is not None, f"{page.name}: {line}: there is no {words[0]}"
+            command, words = inner, words[1:]
+            context = click.Context(command, info_name=command.name, parent=context)
+        try:
+            if not isinstance(command, click.Group):
+                command.make_parser(context).parse_args(list(words))
+        except click.UsageError as error:
+            pytest.fail(f"{page.name}: {line}: {error.format_message()}")
+
+
+def test_every_verb_is_mentioned_somewhere():
+    named = {words[0] for page in PAGES for _, words in mentions(page.read_text()) if words}
+    assert set(VERBS) - named == set()
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory, prefect_home):
+    """A fresh clone, save that Prefect's database is made already."""
+    root = tmp_path_factory.mktemp("clone") / "supmer"
+    root.mkdir()
+    ignore = shutil.ignore_patterns("__pycache__", "cache", "tmp", "config.local")
+    for name in (*CODE, *CLONED):
+        if (REPOSITORY / name).is_dir():
+            shutil.copytree(REPOSITORY / name, root / name, symlinks=True, ignore=ignore)
+        else:
+            shutil.copyfile(REPOSITORY / name, root / name)
+    shutil.copytree(prefect_home, root / ".prefect")
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    return root
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if steps(page.read_text())], ids=lambda page: page.name)
+def test_what_a_page_shows_is_what_happens(clone, page):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment |= {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "120"}
+    for step in steps(page.read_text()):
+        command = ["bash", "-o", "pipefail", "-c", f"exec 2>&1; {step.command}"]
+        done = subprocess.run(command, cwd=clone, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 0, f"$ {step.command}\n{done.stdout}"
+        right, missing = agrees(step.printed, done.stdout.splitlines())
+        assert right, f"$ {step.command}\nnot printed: {missing}\n{done.stdout}"
