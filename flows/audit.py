@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Any, Literal
 
+from flows.slots import slots_in
 from storage.lineage import Artifact, StageEvent, emit, read_events, run_that_made
 from storage.parquet import count_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
     from pathlib import Path
 
@@ -35,10 +37,8 @@ def announce(
             state=state,
             run_id=run_id,
             time=time,
-            inputs=tuple(
-                _artifact(pipeline.root, dep) for dep in stage.deps if complete and not hasattr(dep, "params")
-            ),
-            outputs=tuple(_artifact(pipeline.root, out) for out in stage.outs if complete),
+            inputs=tuple(_inputs(pipeline.root, stage)) if complete else (),
+            outputs=tuple(_artifact(pipeline.root, out, str(out)) for out in stage.outs if complete),
             parameters={name: dep.read_params()[name] for dep in stage.deps for name in getattr(dep, "params", ())},
             git_commit=git_commit(pipeline.root),
             prefect_run_id=flow_run.id,
@@ -53,11 +53,20 @@ def is_recorded(pipeline: Pipeline, node: Node) -> bool:
     return run_that_made(read_events(pipeline.root), node.name, versions) is not None
 
 
-def _artifact(root: Path, item: Any) -> Artifact:
-    # Rows of our own shards only: what lies in inputs/ is the user's, and may be anything.
+def _inputs(root: Path, stage: Any) -> Iterator[Artifact]:
+    """What a stage read; a local source goes by where it lies, because its slot may be another's next time."""
+    slots = slots_in(stage)
+    for dep in stage.deps:
+        if not hasattr(dep, "params") and not slots.stands_for_nothing(str(dep)):
+            source = slots.now.get(str(dep))
+            yield _artifact(root, dep, source.spec.location if source else str(dep))
+
+
+def _artifact(root: Path, item: Any, name: str) -> Artifact:
+    # Rows of our own shards only: what a source holds is the user's, and may be anything.
     shards = list((root / str(item)).rglob("*.parquet")) if item.isdir() and not item.IS_DEPENDENCY else []
     rows = sum(map(count_rows, shards)) if shards else None
-    return Artifact(str(item), str(item.get_hash().value), int(item.get_meta().size or 0), rows)
+    return Artifact(name, str(item.get_hash().value), int(item.get_meta().size or 0), rows)
 
 
 def git_commit(root: Path) -> str | None:

@@ -3,8 +3,12 @@
 import os
 import signal
 import sys
+import traceback
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
+from keyword import iskeyword
+from typing import TextIO
 
 import click
 
@@ -12,19 +16,29 @@ from storage.errors import InputError, TransientError
 
 VERBS = {
     "run": "run the pipeline, or the stages named, and say of each why it ran or did not",
+    "ui": "Prefect's interface to the runs of this workspace, in a browser",
+    "serve": "run the pipeline on a schedule",
     "status": "what is fresh, what is not, and why",
     "why": "everything that makes one stage stale or fresh",
     "dag": "the pipeline as text or Mermaid",
     "params": "list, show, compare and choose parameter profiles",
     "show": "anchor tasks as the model sees them, clusters with their nearest sentences",
+    "tune": "tune a prompt on a few labeled examples of your own",
     "sql": "query every dataset of the workspace with DuckDB",
     "lineage": "what an artifact was made from, down to the sources",
     "trace": "from a training example, sentence or document back to file and offset",
     "uses": "which datasets saw a document",
     "verify": "re-hash every output against dvc.lock",
+    "predict": "label new texts with a tuned prompt",
+    "export": "a prompt as an adapter for Hugging Face PEFT",
+    "import": "an adapter of Hugging Face PEFT as a prompt of ours",
+    "import-official": "the authors' released prompt and regularizer as a prompt of ours",
     "gc": "free what no commit and no current output needs",
+    "completion": "let the shell complete this command",
     "stage": "run one stage's function; what dvc repro calls",
 }
+
+WRITERS = ("click.", "rich.", "flows.cli", "flows.commands.")  # the modules that write to standard output
 
 
 class Verbs(click.Group):
@@ -40,7 +54,8 @@ class Verbs(click.Group):
             return None
         from flows.options import accept_settings
 
-        command: click.Command = import_module(f"flows.commands.{cmd_name}").command
+        module = cmd_name.replace("-", "_") + "_" * iskeyword(cmd_name)
+        command: click.Command = import_module(f"flows.commands.{module}").command
         return accept_settings(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
@@ -49,7 +64,12 @@ class Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done; 1 a bug, or `status` and `verify` have found something; 2 bad input; 130 interrupted. "
+    "Colours only in a terminal, and none with NO_COLOR.",
+)
 @click.version_option(version("supmer"), prog_name="supmer")
 def cli() -> None:
     """Self-supervised meta-prompt learning as a pipeline with auditable lineage.
@@ -72,20 +92,55 @@ def main() -> None:
 def _run() -> int:
     """Bad input is one line and exit code 2, never a traceback."""
     try:
-        code = cli(standalone_mode=False)  # what a verb passes to Context.exit, or nothing
+        colour = False if os.environ.get("NO_COLOR") else None  # None: in a terminal
+        code = cli(standalone_mode=False, color=colour)  # what a verb passes to Context.exit, or nothing
+        if sys.stdout is not None:  # it may be closed
+            sys.stdout.flush()  # here, where it can still be told if that fails
     except click.exceptions.Abort:
         return 130
+    except click.exceptions.NoArgsIsHelpError as error:
+        return _incomplete(error.ctx)
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "supmer"
         return _refuse(f"{error.format_message()} (see `{path} --help`)")
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at exit
+        _give_up(sys.stdout)
         return 128 + signal.SIGPIPE
     except (click.ClickException, InputError, TransientError, OSError) as error:
-        return _refuse(error.format_message() if isinstance(error, click.ClickException) else str(error))
+        return _refuse(_said(error))
     return code if isinstance(code, int) else 0
 
 
+def _incomplete(context: click.Context | None) -> int:
+    """A group without its command: name those it has; `supmer` alone prints all of its help."""
+    if context is None or context.parent is None or not isinstance(context.command, click.Group):
+        click.echo(context.get_help() if context else "", err=True)
+        return 2
+    known = ", ".join(context.command.list_commands(context))
+    return _refuse(f"{context.info_name}: one of {known} is missing (see `{context.command_path} --help`)")
+
+
 def _refuse(message: str) -> int:
-    click.echo(f"supmer: {message}", err=True)
+    with suppress(OSError):  # nobody can be told; the exit code still says it
+        click.echo(f"supmer: {message}", err=True)
     return 2
+
+
+def _said(error: Exception) -> str:
+    """An error in words; that of a stream names no file, and comes from who writes there."""
+    if not isinstance(error, OSError):
+        return error.format_message() if isinstance(error, click.ClickException) else str(error)
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    if error.filename is None and frame.f_globals["__name__"].startswith(WRITERS):
+        _give_up(sys.stdout)
+        return f"standard output: cannot be written ({error.strerror}): send it elsewhere, or make room"
+    return str(error)
+
+
+def _give_up(stream: TextIO) -> None:
+    """Let what is still waiting go nowhere, or Python complains again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+if __name__ == "__main__":  # how a schedule starts its runs
+    main()

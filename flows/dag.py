@@ -14,6 +14,7 @@ from typing import Any
 
 import networkx as nx
 from dvc.config import ConfigError
+from dvc.dvcfile import load_file
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
 from dvc.repo import Repo
@@ -48,6 +49,8 @@ class Pipeline:
             self.repo: Any = Repo(str(root))
         except (DvcException, ConfigError) as error:
             raise InputError(f"{root}: DVC cannot open this workspace: {first_line(error)}") from error
+        self._parsed: list[tuple[int, ...]] = []
+        self._stages: Any = None
 
     @property
     def has_git(self) -> bool:
@@ -72,9 +75,13 @@ class Pipeline:
         ]
 
     def stage(self, name: str) -> Any:
-        """DVC's stage object, read anew from dvc.yaml and dvc.lock."""
+        """DVC's stage object, as dvc.yaml and dvc.lock have it now; they are parsed again only when they changed."""
         with dvc_errors():
-            return self.repo.stage.load_one(name=name)
+            now = [_state(self.root / file) for file in ("dvc.yaml", "dvc.lock", "params.yaml")]
+            if now != self._parsed:
+                self._stages = load_file(self.repo, str(self.root / "dvc.yaml")).stages
+                self._parsed = now
+            return self._stages[name]
 
     @contextmanager
     def locked(self) -> Iterator[Any]:
@@ -107,6 +114,15 @@ class Pipeline:
                     time.sleep(1)
                 else:
                     return
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes when a file does."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return ()
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 @contextmanager

@@ -38,7 +38,14 @@ def fingerprint(pipeline: Pipeline, name: str, params: Params) -> Fingerprint:
     values = params.model_dump(mode="json")
     libraries = {library: version(library) for library in DECIDING_LIBRARIES}
     code = json_hash([{path: value for path, value in inputs.items() if path.endswith(".py")}, libraries])
-    return Fingerprint(json_hash([inputs, {name: values[name] for name in sections}, libraries]), code)
+    return Fingerprint(json_hash([inputs, {name: _at(values, name) for name in sections}, libraries]), code)
+
+
+def _at(values: Any, key: str) -> Any:
+    """A section or, by a dotted key, one value of it."""
+    for part in key.split("."):
+        values = values[part]
+    return values
 
 
 def prepare(

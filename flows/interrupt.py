@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 import psutil
 
-from flows.lock import forget
+from flows.lock import stopped
 from flows.measure import SERVER
 
 TELL_SECONDS = 2.0
@@ -25,6 +25,12 @@ def stop_on_signals() -> None:
     signal.signal(signal.SIGTERM, _stop)
 
 
+def raise_on_signals() -> None:
+    """Make a KeyboardInterrupt of both signals, for commands whose proper end is Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs are born deaf to it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     """End without waiting for shards: whatever is half done was written beside its place and is never seen."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -34,7 +40,7 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     children = psutil.Process().children(recursive=True)
     trackers = [child for child in children if _runs(child, "resource_tracker")]
     if "prefect" in sys.modules:
-        with suppress(Exception):
+        with suppress(Exception):  # whatever Prefect makes of it, the user asked to stop, and now
             _tell_prefect()
     for child in children:
         if child not in trackers:  # a worker that outlives Python's tracker would start another
@@ -45,7 +51,7 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     for tracker in trackers:
         with suppress(psutil.Error):
             tracker.kill()
-    forget(Path.cwd())
+    stopped(Path.cwd())
     os._exit(128 + number)
 
 

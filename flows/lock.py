@@ -1,10 +1,11 @@
-"""One run a workspace: a lock that names its holder and, after a crash, the run that died."""
+"""One run and one schedule a workspace: a lock that names its holder and, after a crash, the run that died."""
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import orjson
 from storage.errors import InputError
 
 LOCK = Path(".supmer", "lock")
+SCHEDULE = Path(".supmer", "schedule")
+PATIENCE_SECONDS = 0.3  # who only asks whether the workspace is free takes the lock for a moment
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,12 @@ class Holder:
     pid: int
     command: str
     since: str
+    interrupted: bool = False  # it stopped when told to, but at once, whatever it was writing
 
 
 @dataclass
 class Lock:
-    """The workspace, held: `dead` is the run that died holding it and has not been mended since."""
+    """The workspace, held: `dead` is the run that ended before its time and has not been mended since."""
 
     dead: Holder | None
     mended: bool = False
@@ -41,10 +45,9 @@ def workspace_lock(root: Path, command: str) -> Iterator[Lock]:
     path = root / LOCK
     path.parent.mkdir(exist_ok=True)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
-        if not _taken(file.fileno()):
+        if not _taken_soon(file.fileno()):
             holder = _read(file.read())
-            who = f"process {holder.pid} (`{holder.command}`, since {holder.since})" if holder else "another process"
-            raise InputError(f"{who} is running in this workspace: wait for it, or stop it first")
+            raise InputError(f"{_in_words(holder)} is running in this workspace: wait for it, or stop it first")
         lock = Lock(_read(file.read()))
         mine = Holder(os.getpid(), command, datetime.now(UTC).isoformat(timespec="seconds"))
         _write(file.fileno(), orjson.dumps(mine))
@@ -54,13 +57,45 @@ def workspace_lock(root: Path, command: str) -> Iterator[Lock]:
             _write(file.fileno(), b"" if lock.mended or not lock.dead else orjson.dumps(lock.dead))
 
 
-def is_free(root: Path) -> bool:
-    """Whether nobody holds the workspace just now."""
-    path = root / LOCK
+@contextmanager
+def schedule_lock(root: Path, command: str) -> Iterator[None]:
+    """Hold the workspace's schedule, or refuse in one line: two would start every run twice."""
+    path = root / SCHEDULE
+    path.parent.mkdir(exist_ok=True)
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
+        if not _taken_soon(file.fileno()):
+            holder = _read(file.read())
+            raise InputError(f"{_in_words(holder)} schedules this workspace already: stop it first")
+        mine = Holder(os.getpid(), command, datetime.now(UTC).isoformat(timespec="seconds"))
+        _write(file.fileno(), orjson.dumps(mine))
+        yield
+
+
+def is_free(root: Path, lock: Path = LOCK) -> bool:
+    """Whether nobody holds the workspace (or its schedule) just now."""
+    path = root / lock
     if not path.exists():
         return True
     with path.open("rb") as file:
         return _taken(file.fileno())
+
+
+def holder_in_words(root: Path) -> str:
+    """Who holds the workspace, for a person."""
+    return _in_words(_read((root / LOCK).read_bytes()))
+
+
+def _in_words(holder: Holder | None) -> str:
+    return f"process {holder.pid} (`{holder.command}`, since {holder.since})" if holder else "another process"
+
+
+def _taken_soon(descriptor: int) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not _taken(descriptor):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _taken(descriptor: int) -> bool:
@@ -71,9 +106,10 @@ def _taken(descriptor: int) -> bool:
     return True
 
 
-def forget(root: Path) -> None:
-    """Let go in good order without leaving the context: what is on record is no longer a run that died."""
-    (root / LOCK).write_bytes(b"")
+def stopped(root: Path) -> None:
+    """Say that the run on record did not die but was interrupted: there may be things to mend all the same."""
+    holder = _read((root / LOCK).read_bytes())
+    (root / LOCK).write_bytes(orjson.dumps(replace(holder, interrupted=True)) if holder else b"")
 
 
 def _read(content: bytes) -> Holder | None:

@@ -1,13 +1,15 @@
-"""Options that the commands share: `-S stage.key=value`."""
+"""Options that the commands share: `-S stage.key=value`, and where shards run."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from flows.completion import parameter_keys, stage_names
 from flows.workspace import find_root
 from storage.errors import InputError
 
@@ -29,8 +31,39 @@ def set_option(command: _Command) -> _Command:
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
+        shell_complete=parameter_keys,
         help="Set a parameter, for example -S sample.budget_mb=5. May be repeated.",
     )(command)
+
+
+def stage_option(*names: str, help: str, multiple: bool = False) -> Callable[[_Command], _Command]:  # noqa: A002 - click's
+    """An option that takes the name of a stage."""
+    return click.option(*names, metavar="STAGE", multiple=multiple, shell_complete=stage_names, help=help)
+
+
+def print_json(value: object) -> None:
+    """Print a value for a machine."""
+    import orjson
+
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def place_options(command: _Command) -> _Command:
+    """Give a command the options that say where shards run: `runner`, `address`, `workers`, `ranks`."""
+    for option in (
+        click.option(
+            "--ranks", type=click.IntRange(1), show_default="the GPUs, or 1", help="Processes that train a prompt."
+        ),
+        click.option(
+            "--workers", type=click.IntRange(1), default=os.cpu_count(), show_default="cores", help="Shards at once."
+        ),
+        click.option(
+            "--dask", "address", metavar="ADDRESS", help="An existing Dask scheduler; without it, a local cluster."
+        ),
+        click.option("--runner", type=click.Choice(["threads", "dask"]), default="threads", help="Where shards run."),
+    ):
+        command = option(command)
+    return command
 
 
 def accept_settings(command: click.Command) -> click.Command:
@@ -93,7 +126,11 @@ def _whole(document: Document, params: Params) -> Params:
     from tasks.knobs import flatten
 
     written = flatten(document.values)
-    for key, value in flatten(params.model_dump()).items():
-        if key not in written and not any(one.startswith(f"{key}.") for one in written):
-            raise InputError(f"{document.path.name}: {key}: is missing: write it down (its default is {value})")
+    missing = [
+        f"{document.path.name}: {key}: is missing: write it down (its default is {value})"
+        for key, value in flatten(params.model_dump()).items()
+        if key not in written and not any(one.startswith(f"{key}.") for one in written)
+    ]
+    if missing:
+        raise InputError("\n".join(missing))
     return params

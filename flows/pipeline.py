@@ -6,6 +6,7 @@ import shutil
 import threading
 import traceback
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -19,13 +20,18 @@ from prefect.futures import wait
 from prefect.states import Completed, Failed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
+from flows.artifacts import tell_prefect
 from flows.audit import announce, is_recorded
+from flows.cache_objects import drop_damaged_objects
 from flows.dag import Node, Pipeline, ancestors
 from flows.execution import execute, prepare, refuse_changed
 from flows.freshness import assess, restore
 from flows.interrupt import stop_on_signals
 from flows.outcome import Outcome
 from flows.prefect_home import workspace_tag
+from flows.retries import ONCE, Retries
+from flows.scheduled import FLOW, run_as
+from flows.slots import keep_listings
 from storage.errors import InputError, TransientError, first_line
 from tasks.contract import Record, Reporter
 from tasks.fanout import PrefectFanOut
@@ -46,7 +52,9 @@ class Run:
     forced: frozenset[str] = frozenset()
     told: Callable[[Outcome], None] = lambda _outcome: None
     after_crash: bool = False
+    retries: Retries = ONCE
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    _tries: Counter[str] = field(default_factory=Counter)
     _dvc: threading.RLock = field(default_factory=threading.RLock)  # one stage at a time asks or changes DVC
 
     def stage(self, node: Node) -> Outcome:
@@ -58,7 +66,13 @@ class Run:
         except Exception as error:  # noqa: BLE001 - told as an outcome, with its traceback
             outcome = self._unforeseen(node, error)
         self.outcomes[node.name] = outcome
-        self.told(outcome)
+        self._tries[node.name] += 1
+        tried, tries = self._tries[node.name], self.retries.times + 1
+        if outcome.verdict == "failed" and tried < tries:  # Prefect calls again
+            again = f"try {tried + 1} of {tries} in {self.retries.seconds:g} s"
+            self.reporter.say(f"{node.name} failed: {outcome.why[0]} ({again})")
+        else:
+            self.told(outcome)
         return outcome
 
     def _unforeseen(self, node: Node, error: Exception) -> Outcome:
@@ -71,18 +85,25 @@ class Run:
 
     def _bring_up_to_date(self, node: Node) -> Outcome:
         forced = node.name in self.forced
+        damaged: tuple[str, ...] = ()
         with self._dvc:
             freshness = assess(self.pipeline, node.name)
             if not forced and freshness.state == "fresh":
-                if self.after_crash and not is_recorded(self.pipeline, node):  # killed between its end and its record
-                    record = {"why": ["it had ended before the crash"]}
-                    announce(self.pipeline, node, "COMPLETE", str(uuid.uuid4()), datetime.now(UTC), record)
+                self._record_after_crash(node)
                 return Outcome(node.name, "cached", freshness.reasons)
             if not forced and freshness.state == "restorable":
-                restore(self.pipeline, node.name)
-                return Outcome(node.name, "restored", (*freshness.reasons, "the same work was in DVC's cache"))
-        why = ("it was forced", *freshness.reasons) if forced else freshness.reasons
+                if restore(self.pipeline, node.name):
+                    self._record_after_crash(node)
+                    return Outcome(node.name, "restored", (*freshness.reasons, "the same work was in DVC's cache"))
+                damaged = ("what DVC's cache held of it was damaged",)
+        why = ("it was forced", *freshness.reasons) if forced else (*freshness.reasons, *damaged)
         return Outcome(node.name, "ran", why, self.execute(node, why, refresh=forced))
+
+    def _record_after_crash(self, node: Node) -> None:
+        """Log the end of a stage that was killed between its end and its record."""
+        if self.after_crash and not is_recorded(self.pipeline, node):
+            record = {"why": ["it had ended before the crash"]}
+            announce(self.pipeline, node, "COMPLETE", str(uuid.uuid4()), datetime.now(UTC), record)
 
     def execute(self, node: Node, why: tuple[str, ...], *, refresh: bool = False, commit: bool = True) -> Record:
         """Run a stage's function, put its outputs under DVC (unless DVC itself is calling), and log its lineage."""
@@ -98,6 +119,8 @@ class Run:
                 record = execute(stage)
             with self._dvc:
                 refuse_changed(self.pipeline, stage)
+                keep_listings(self.pipeline, node.name)
+                drop_damaged_objects(self.pipeline, node.name)
                 if commit:
                     self.pipeline.commit(node.name)
             stage.settle()
@@ -107,6 +130,7 @@ class Run:
             raise
         with self._dvc:
             announce(self.pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
+        tell_prefect(self.pipeline.root, node, why, record)
         return record
 
 
@@ -114,14 +138,15 @@ class Run:
 _runs: dict[str, tuple[Run, dict[str, Node]]] = {}
 
 
-def run_flow(run: Run, nodes: Sequence[Node], workers: int) -> list[Outcome]:
-    """Generate the flow from the nodes and run it here and now."""
+def run_flow(run: Run, nodes: Sequence[Node], workers: int, scheduled: str | None = None) -> list[Outcome]:
+    """Generate the flow from the nodes and run it here and now, as the flow run `scheduled` if that is given."""
     run_id = uuid.uuid4().hex
     _runs[run_id] = (run, {node.name: node for node in nodes})
     runner: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=len(nodes))
     with tags("supmer", workspace_tag(run.pipeline.root)), worker_processes(workers):
         try:
-            state = flow(name="supmer", task_runner=runner)(_supmer)(run_id, return_state=True)
+            supmer: Any = flow(name=FLOW, task_runner=runner)(_supmer)
+            state = run_as(supmer, scheduled, run_id) if scheduled else supmer(run_id, return_state=True)
             problem = state.message or str(state.name)
         except Exception as error:  # noqa: BLE001 - told with the stages it kept from running
             problem = first_line(error)
@@ -135,9 +160,17 @@ def _supmer(run_id: str) -> State[None]:
     """The flow: one task a stage, each after what it depends on."""
     stop_on_signals()
     futures: dict[str, Any] = {}
+    retries = _runs[run_id][0].retries
     for name, node in _runs[run_id][1].items():
         upstream = [futures[above] for above in node.upstream if above in futures]
-        stage: Any = task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)(_stage)
+        stage: Any = task(
+            name=name,
+            task_run_name=name,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            retries=retries.times,
+            retry_delay_seconds=retries.seconds,
+        )(_stage)
         futures[name] = stage.submit(run_id, name, wait_for=upstream)
     wait(list(futures.values()))
     failed = [name for name, future in futures.items() if future.state.is_failed() or future.state.is_crashed()]

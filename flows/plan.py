@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -23,6 +24,10 @@ class Step:
     action: str
     why: tuple[str, ...]
 
+    def as_json(self) -> dict[str, Any]:
+        """The step for a machine."""
+        return {"stage": self.stage, "action": self.action, "why": list(self.why)}
+
     def line(self, width: int) -> str:
         """The step for a person."""
         head = f"{self.stage:<{width}}  {click.style(f'{self.action:<7}', fg=COLOURS[self.action])}  {self.why[0]}"
@@ -32,8 +37,10 @@ class Step:
 def plan(session: Session, nodes: Sequence[Node], forced: Sequence[str] = ()) -> list[Step]:
     """Assess the stages in order; what comes after a stage that would run may have to run too."""
     steps: dict[str, Step] = {}
+    returning: dict[str, Any] = {}
     for node in nodes:
-        freshness = assess(session.pipeline, node.name, session.what_if)
+        freshness = assess(session.pipeline, node.name, session.what_if, returning)
+        returning |= freshness.returning
         if node.name in forced:
             step = Step(node.name, "run", ("it is forced", *freshness.reasons))
         else:

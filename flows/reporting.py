@@ -32,6 +32,7 @@ class Bar:
     started: float = field(default_factory=time.monotonic)
     _line: float = field(default_factory=time.monotonic)
     _artifact: float = 0.0
+    _note: str = ""
     _artifact_id: UUID | None = None
 
     def advance(self, amount: int) -> None:
@@ -42,11 +43,22 @@ class Bar:
             self.live[0].advance(self.live[1], amount)
         elif now - self._line >= LINE_SECONDS:
             self._line = now
-            click.echo(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}, {self._left(now)}")
+            click.echo(
+                f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}, {self._left(now)}{self._remark()}"
+            )
         if now - self._artifact >= ARTIFACT_SECONDS or self.done == self.total:
             self._artifact = now
             with suppress(Exception):  # a display that fails must not fail the work it shows
                 self._tell_prefect()
+
+    def note(self, text: str) -> None:
+        """Show a remark beside the count."""
+        self._note = text
+        if self.live:
+            self.live[0].update(self.live[1], note=text)
+
+    def _remark(self) -> str:
+        return f" ({self._note})" if self._note else ""
 
     def _left(self, now: float) -> str:
         rate = self.done / max(now - self.started, 1e-9)
@@ -82,5 +94,6 @@ class ConsoleReporter:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-        with Progress(*columns, TimeRemainingColumn(), transient=True) as bars:
-            yield Bar(label, total, unit, (bars, bars.add_task(label, total=total)))
+        remark = TextColumn("{task.fields[note]}")
+        with Progress(*columns, TimeRemainingColumn(), remark, transient=True) as bars:
+            yield Bar(label, total, unit, (bars, bars.add_task(label, total=total, note="")))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,10 @@ from flows.interrupt import stop_on_signals
 from flows.lock import Lock
 from flows.outcome import Outcome
 from flows.reporting import ConsoleReporter
-from flows.server import start_server, wait_until_ready
+from flows.retries import Retries
+from flows.scheduled import SCHEDULED
+from flows.server import importing, start_server
+from flows.server_ready import wait_until_ready
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,23 +41,31 @@ class Places:
 
 
 def run_here(
-    session: Session, lock: Lock, nodes: Sequence[Node], forced: frozenset[str], places: Places
+    session: Session,
+    lock: Lock,
+    nodes: Sequence[Node],
+    forced: frozenset[str],
+    places: Places,
+    retries: Retries,
 ) -> list[Outcome]:
     """Run the stages and print what becomes of each."""
+    colour = click.get_current_context().color  # stages end in threads, which have no context
     width = max(len(node.name) for node in nodes)
     died = start_prefect(session.root, lock)
     from flows.pipeline import Run, run_flow
 
-    run = Run(
-        pipeline=session.pipeline,
-        params=session.params,
-        reporter=ConsoleReporter(),
-        shard_runner=shard_runner(places),
-        forced=forced,
-        told=lambda outcome: click.echo(outcome.line(width)),
-        after_crash=died,
-    )
-    return run_flow(run, nodes, places.workers)
+    with shard_runner(places) as runner:
+        run = Run(
+            pipeline=session.pipeline,
+            params=session.params,
+            reporter=ConsoleReporter(),
+            shard_runner=runner,
+            forced=forced,
+            told=lambda outcome: click.echo(outcome.line(width), color=colour),
+            after_crash=died,
+            retries=retries,
+        )
+        return run_flow(run, nodes, places.workers, os.environ.get(SCHEDULED))
 
 
 def run_single(session: Session, lock: Lock, node: Node, places: Places) -> None:
@@ -60,12 +73,13 @@ def run_single(session: Session, lock: Lock, node: Node, places: Places) -> None
     start_prefect(session.root, lock)
     from flows.pipeline import Run, run_function
 
-    run = Run(session.pipeline, session.params, ConsoleReporter(), shard_runner(places))
-    run_function(run, node, places.workers)
+    with shard_runner(places) as runner:
+        run = Run(session.pipeline, session.params, ConsoleReporter(), runner)
+        run_function(run, node, places.workers)
 
 
 def start_prefect(root: Path, lock: Lock) -> bool:
-    """Have Prefect at hand; if an earlier run died, mark it crashed and say so. Return whether one did.
+    """Have Prefect at hand; if an earlier run died, mark it crashed and say so. Return whether one ended too early.
 
     Nothing may import Prefect before: it takes its settings from the environment once, at import.
     """
@@ -74,30 +88,37 @@ def start_prefect(root: Path, lock: Lock) -> bool:
     if not (root / prefect_home.HOME / "prefect.db").exists():
         click.echo("preparing Prefect's database in .prefect (first run only, about half a minute)")
     log = root / prefect_home.HOME / "server.log"
-    server = start_server(log)
-    import prefect  # noqa: F401 - two seconds of imports, while the server starts
+    server = start_server(root, log)
+    with importing():
+        import flows.pipeline  # noqa: F401 - Prefect and what runs on it: seconds of imports, while the server starts
 
     wait_until_ready(server, log)
     if lock.dead is None:
         return False
     prefect_home.mark_crashed(root)
     lock.mended = True
-    click.echo(f"the run of {lock.dead.since} (process {lock.dead.pid}) died: marked crashed in Prefect, going on")
+    if not lock.dead.interrupted:
+        click.echo(f"the run of {lock.dead.since} (process {lock.dead.pid}) died: marked crashed in Prefect, going on")
     return True
 
 
-def shard_runner(places: Places) -> Any:
-    """The Prefect task runner for shards."""
+@contextmanager
+def shard_runner(places: Places) -> Iterator[Any]:
+    """The Prefect task runner for shards; a Dask cluster of our own is started once, and closed at the end."""
     if places.runner == "threads" and places.address is None:
         from prefect.task_runners import ThreadPoolTaskRunner
 
-        return ThreadPoolTaskRunner(max_workers=places.workers)
+        yield ThreadPoolTaskRunner(max_workers=places.workers)
+        return
     try:
         from prefect_dask import DaskTaskRunner
     except ImportError as error:
         raise InputError("--runner dask needs the dask extra: pip install 'supmer[dask]'") from error
     if places.address:
-        return DaskTaskRunner(address=places.address)
-    return DaskTaskRunner(
-        cluster_kwargs={"n_workers": places.workers, "threads_per_worker": 1, "dashboard_address": None}
-    )
+        yield DaskTaskRunner(address=places.address)
+        return
+    from distributed import LocalCluster
+
+    # Every fan-out step takes a copy of the runner, and would start a cluster of its own: an address is shared.
+    with LocalCluster(n_workers=places.workers, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield DaskTaskRunner(address=cluster.scheduler_address)

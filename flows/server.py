@@ -1,11 +1,13 @@
 """A Prefect server of our own for one run: it starts while other things load, and ends with the run, however that ends.
 
 Prefect can start one by itself, but then a killed run leaves it behind, and its start waits for the client's imports.
+A run that finds a lasting server of its workspace (`supmer ui`, `supmer serve`) reports there and starts none.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
 import socket
@@ -13,23 +15,36 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from storage.errors import InputError
+from flows.artifacts import REPORT_URL
+from flows.lasting_server import announced
 
-READY_SECONDS = 120  # the first start migrates a database for half a minute
 GOODBYE_SECONDS = 5
 
+# A server for one run has no automations to trigger and nobody to show events to; it writes down task runs many at a
+# time. Without this it takes a tenth of a second of processor time a shard, from the cores that do the work.
+LEAN = {
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "200",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",  # seconds
+}
 
-def start_server(log: Path) -> subprocess.Popen[bytes] | None:
-    """Serve Prefect's API to this process until it ends, unless PREFECT_API_URL names a server already.
+
+def start_server(root: Path, log: Path) -> subprocess.Popen[bytes] | None:
+    """Serve Prefect's API to this process until it ends, unless PREFECT_API_URL or the workspace has a server already.
 
     Called before Prefect is imported: Prefect sends its last log lines when the interpreter exits, and exit handlers
     run in reverse, so the server stops after that.
     """
     if os.environ.get("PREFECT_API_URL"):
+        return None
+    os.environ.setdefault(REPORT_URL, "/report/")  # `supmer ui` serves it there
+    if lasting := announced(root):
+        os.environ["PREFECT_API_URL"] = lasting
         return None
     command = [sys.executable, "-m", "flows.server"]
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -48,20 +63,15 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
-def wait_until_ready(process: subprocess.Popen[bytes] | None, log: Path) -> None:
-    """Return once the server answers."""
-    url = f"{os.environ['PREFECT_API_URL']}/health"
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        if process and process.poll() is not None:
-            last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it left no message"]
-            raise InputError(f"Prefect's server did not start ({last[0]}): see {log}")
-        try:
-            with urllib.request.urlopen(url, timeout=5):  # noqa: S310 - our own address, or the user's setting
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.05)
-    raise InputError(f"no Prefect server answers at {url}: mend PREFECT_API_URL or unset it")
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import much at once: nothing of it is garbage, and to look for some among it takes half a second."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def _leave_with_parent() -> None:
@@ -78,10 +88,13 @@ def main() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     print(listening.getsockname()[1], flush=True)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    import uvicorn
-    from prefect.server.api.server import create_app
+    for name, value in LEAN.items():
+        os.environ.setdefault(name, value)
+    with importing():
+        import uvicorn
+        from prefect.server.api.server import create_app
 
-    config = uvicorn.Config(create_app(ephemeral=True, final=True), log_level="error", lifespan="on")
+        config = uvicorn.Config(create_app(ephemeral=True, final=True), log_level="error", lifespan="on")
     uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -34,10 +34,15 @@ def enter(start: Path | None = None) -> Path:
     """Find the workspace, make it the working directory and silence telemetry; return its root."""
     root = find_root(start)
     os.chdir(root)
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
+    silence()
     _agree_on_git(root)
     return root
+
+
+def silence() -> None:
+    """Silence telemetry, and what libraries tell of themselves."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
 
 
 def _agree_on_git(root: Path) -> None:

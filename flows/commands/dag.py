@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
+from flows.options import print_json
 from flows.workspace import enter
+from storage.inputs import SLOTS
 
 if TYPE_CHECKING:
     from flows.dag import Node
@@ -15,11 +18,21 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--format", "form", type=click.Choice(["text", "mermaid"]), default="text", help="How to draw it.")
-def command(form: str) -> None:
-    """Draw the pipeline of dvc.yaml: stages in the order they run, with what each reads and writes."""
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def command(form: str, as_json: bool) -> None:
+    """Draw the pipeline of dvc.yaml: stages in the order they run, with what each reads and writes.
+
+    \b
+    Examples:
+      supmer dag
+      supmer dag --format mermaid
+    """
     from flows.dag import Pipeline
 
     nodes = Pipeline(enter()).nodes()
+    if as_json:
+        print_json([asdict(node) for node in nodes])
+        return
     click.echo("\n".join(mermaid(nodes) if form == "mermaid" else text(nodes)))
 
 
@@ -29,7 +42,8 @@ def text(nodes: Sequence[Node]) -> list[str]:
     for node in nodes:
         after = f"  ← {', '.join(node.upstream)}" if node.upstream else ""
         lines += [click.style(node.name, bold=True) + after, f"    {node.description}"]
-        lines += [f"    reads   {path}" for path in node.inputs if not path.endswith(".py")]
+        lines += [f"    reads   {SLOTS[0]} … {SLOTS[-1]} (local sources)"] if SLOTS[0] in node.inputs else []
+        lines += [f"    reads   {path}" for path in node.inputs if not path.endswith(".py") and path not in SLOTS]
         lines += [f"    writes  {path}" for path in node.outputs]
     return lines
 

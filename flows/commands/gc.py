@@ -11,6 +11,7 @@ import click
 import orjson
 
 from flows.lock import workspace_lock
+from flows.mending import partials
 from flows.workspace import enter
 from storage.atomic import remove
 from tasks.contract import SHARD_STORE, USED
@@ -28,6 +29,11 @@ def command(dry_run: bool) -> None:
 
     That is: objects in DVC's cache, downloads already unpacked, partial outputs and scratch files. The finished shards
     of current outputs stay: they share their bytes with them and let a grown corpus be processed incrementally.
+
+    \b
+    Examples:
+      supmer gc --dry-run
+      supmer gc
     """
     root = enter()
     from flows.dag import Pipeline, dvc_errors
@@ -55,10 +61,7 @@ def _leftovers(root: Path, outputs: list[str]) -> Iterator[Path]:
     for scratch in ("downloads", "tmp"):
         if (path := root / ".supmer" / scratch).exists():
             yield path
-    yield from (root / ".supmer" / "shards").glob("**/*.partial-*")
-    for folder in sorted({(root / out).parent for out in outputs}):
-        yield from folder.glob("*.partial-*")
-        yield from folder.glob(".*.partial-*")
+    yield from partials(root, outputs)
 
 
 def _unused(pipeline: Pipeline) -> Iterator[Path]:

@@ -77,7 +77,8 @@ def _list(pipeline: Pipeline, *, as_json: bool) -> None:
 def _print_artifact(node: ArtifactNode, first: str, rest: str, printed: set[str]) -> None:
     """One artifact and, below it, the stage that made it; `first` and `rest` are the tree's lines on the left."""
     rows = f", {node.rows:,} rows" if node.rows is not None else ""
-    click.echo(f"{first}{click.style(node.path, bold=True)}  {size(node.bytes)}{rows}, md5 {node.md5}")
+    name = printable(node.parameter or node.path)
+    click.echo(f"{first}{click.style(name, bold=True)}  {size(node.bytes)}{rows}, md5 {node.md5}")
     if node.note:
         click.echo(f"{rest}  {click.style(node.note, fg='yellow')}")
     for source in node.sources:

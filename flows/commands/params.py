@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.options import PARAMS_FILE, overlaid, set_option
+from flows.completion import profile_names
+from flows.options import PARAMS_FILE, overlaid, print_json, set_option
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def list_profiles(*, as_json: bool) -> None:
     """List the profiles; the active one, or the one nearest to it, is marked.
 
@@ -51,7 +52,7 @@ def list_profiles(*, as_json: bool) -> None:
     known = {profile: purpose(path) for profile, path in profiles(root).items()}
     if as_json:
         listed = [{"name": profile, "purpose": text} for profile, text in known.items()]
-        _print_json({"profiles": listed, "nearest": name, "changes": differences, "problem": problem})
+        print_json({"profiles": listed, "nearest": name, "changes": differences, "problem": problem})
         return
     width = max(map(len, known), default=0)
     for profile, text in known.items():
@@ -63,9 +64,9 @@ def list_profiles(*, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=profile_names)
 @click.option("--explain", is_flag=True, help="Say what each key means.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @set_option
 def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str, ...]) -> None:
     """Show the active parameters, or those of the profile NAME: one key a line, defaults included.
@@ -85,7 +86,7 @@ def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str,
     params = _named(root, name) if name else overlaid(root, settings)[0]
     values = params.model_dump(mode="json")
     if as_json:
-        _print_json(values)
+        print_json(values)
         return
     meanings = {knob.key: f"{knob.description} ({knob.type})" for knob in knobs()}
     for key, value in flatten(values).items():
@@ -95,7 +96,7 @@ def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str,
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=profile_names)
 def use(name: str) -> None:
     """Make the profile NAME the active one. Changes of your own are kept in params.yaml.bak-N.
 
@@ -130,9 +131,9 @@ def use(name: str) -> None:
 
 
 @command.command()
-@click.argument("first", metavar="[A]", required=False)
-@click.argument("second", metavar="[B]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("first", metavar="[A]", required=False, shell_complete=profile_names)
+@click.argument("second", metavar="[B]", required=False, shell_complete=profile_names)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @set_option
 def diff(first: str | None, second: str | None, *, as_json: bool, settings: tuple[str, ...]) -> None:
     """Show what changes from profile A to profile B, one key a line.
@@ -158,7 +159,7 @@ def diff(first: str | None, second: str | None, *, as_json: bool, settings: tupl
         first, found = nearest
     if as_json:
         sides = {item.key: [None if side is ABSENT else side for side in (item.before, item.after)] for item in found}
-        _print_json({"from": first, "to": second or PARAMS_FILE, "changes": sides})
+        print_json({"from": first, "to": second or PARAMS_FILE, "changes": sides})
         return
     click.echo(f"{first} → {second or PARAMS_FILE}: {_counted(len(found))}", err=True)
     for change in found:
@@ -198,9 +199,3 @@ def _with_changes(count: int) -> str:
 
 def _counted(count: int) -> str:
     return f"{count or 'no'} change{'' if count == 1 else 's'}"
-
-
-def _print_json(value: object) -> None:
-    import orjson
-
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())

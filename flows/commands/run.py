@@ -6,31 +6,36 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING
 
 import click
 
+from flows.artifacts import REPORT
+from flows.completion import stage_names
 from flows.lock import workspace_lock
-from flows.mending import mend_lock_file
-from flows.options import set_option
+from flows.mending import mend
+from flows.options import place_options, print_json, set_option, stage_option
 from flows.outcome import Outcome
+from flows.retries import Retries, retry_options
 from flows.session import Session, open_session
 from flows.workspace import enter
 from storage.errors import InputError
+from tasks.contract import RANKS
 
 if TYPE_CHECKING:
     from flows.dag import Node
 
 
 @click.command(epilog="Exit codes: 0 done, 1 a bug, 2 bad input, 130 interrupted.")
-@click.argument("stages", nargs=-1)
-@click.option("--from", "start", metavar="STAGE", help="Leave out what comes before STAGE.")
-@click.option("--until", "end", metavar="STAGE", help="Leave out what comes after STAGE.")
-@click.option("--force", "forced", metavar="STAGE", multiple=True, help="Run STAGE even if it is fresh.")
+@click.argument("stages", nargs=-1, shell_complete=stage_names)
+@stage_option("--from", "start", help="Leave out what comes before STAGE.")
+@stage_option("--until", "end", help="Leave out what comes after STAGE.")
+@stage_option("--force", "forced", multiple=True, help="Run STAGE even if it is fresh.")
 @click.option("--dry-run", is_flag=True, help="Only say what would run, and why.")
-@click.option("--runner", type=click.Choice(["threads", "dask"]), default="threads", help="Where shards run.")
-@click.option("--dask", "address", metavar="ADDRESS", help="An existing Dask scheduler; without it, a local cluster.")
-@click.option("--workers", type=click.IntRange(1), default=os.cpu_count(), show_default="cores", help="Shards at once.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON; the story goes to standard error.")
+@place_options
+@retry_options(times=0, seconds=10)
 @set_option
 def command(  # noqa: PLR0913, PLR0917 - one argument an option
     stages: tuple[str, ...],
@@ -38,9 +43,13 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     end: str | None,
     forced: tuple[str, ...],
     dry_run: bool,
+    as_json: bool,
     runner: str,
     address: str | None,
     workers: int,
+    ranks: int | None,
+    retries: int,
+    retry_delay: float,
     settings: tuple[str, ...],
 ) -> None:
     """Run the pipeline, or STAGES with what they depend on; fresh stages are left alone.
@@ -50,27 +59,42 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
       supmer run                             everything that is not fresh
       supmer run sample                      sample and what it needs
       supmer run --force sample --dry-run    what that would do
+      supmer run metatrain --ranks 2         train with two processes
+      supmer run --retries 3                 try a failed stage again, from its finished shards
+      supmer run --json | jq '.[].verdict'   what became of each stage, for a program
       supmer run -S sample.budget_mb=5       change a parameter (kept in params.yaml), then run
     """
     if dry_run:
         session = open_session(settings, keep=False)
-        _say_plan(session, _chosen(session, stages, start, end, forced), forced)
+        _say_plan(session, _chosen(session, stages, start, end, forced), forced, as_json=as_json)
         return
     root = enter()
-    with workspace_lock(root, shlex.join(["supmer", *sys.argv[1:]])) as lock:
+    aside = redirect_stdout(sys.stderr) if as_json else nullcontext()
+    with aside, workspace_lock(root, shlex.join(["supmer", *sys.argv[1:]])) as lock:
         if lock.dead:
-            mend_lock_file(root)
+            mend(root, lock.dead)
         session = open_session(settings, keep=True)
         nodes = _chosen(session, stages, start, end, forced)
-        if not forced and not lock.dead and (fresh := _all_fresh(session, nodes)):
-            _tell_all(fresh)
-            return
-        from flows.runner import Places, run_here
+        outcomes = [] if forced or lock.dead else _all_fresh(session, nodes)
+        fresh = bool(outcomes)
+        if fresh:
+            _tell_all(outcomes)
+        else:
+            if ranks:
+                os.environ[RANKS] = str(ranks)  # for the process, on whatever machine, that does the training
+            from flows.runner import Places, run_here
 
-        _end(run_here(session, lock, nodes, frozenset(forced), Places(workers, runner, address)))
+            places = Places(workers, runner, address)
+            outcomes = run_here(session, lock, nodes, frozenset(forced), places, Retries(retries, retry_delay))
+    if as_json:
+        print_json([outcome.as_json() for outcome in outcomes])
+    if not fresh:
+        _end(outcomes, quiet=as_json)
+    if not as_json and any(outcome.stage == "report" for outcome in outcomes):
+        click.echo(f"the report: {root / REPORT}")
 
 
-def _end(outcomes: Sequence[Outcome]) -> None:
+def _end(outcomes: Sequence[Outcome], *, quiet: bool) -> None:
     """Say what to do next, and leave with the code that fits."""
     for outcome in outcomes:
         if outcome.traceback:
@@ -81,7 +105,8 @@ def _end(outcomes: Sequence[Outcome]) -> None:
     if any(outcome.verdict in {"failed", "skipped"} for outcome in outcomes):
         click.echo("nothing finished is lost: once this is mended, `supmer run` goes on from here", err=True)
         sys.exit(2)
-    click.echo("done: `supmer sql` lists the tables, `supmer lineage` says what they were made from")
+    if not quiet:
+        click.echo("done: `supmer sql` lists the tables, `supmer lineage` says what they were made from")
 
 
 def _chosen(
@@ -119,9 +144,13 @@ def _tell_all(outcomes: Sequence[Outcome]) -> None:
         click.echo(outcome.line(width))
 
 
-def _say_plan(session: Session, nodes: Sequence[Node], forced: Sequence[str]) -> None:
+def _say_plan(session: Session, nodes: Sequence[Node], forced: Sequence[str], *, as_json: bool) -> None:
     from flows.plan import plan
 
+    steps = plan(session, nodes, forced)
+    if as_json:
+        print_json([step.as_json() for step in steps])
+        return
     width = max(len(node.name) for node in nodes)
-    for step in plan(session, nodes, forced):
+    for step in steps:
         click.echo(step.line(width))

@@ -12,9 +12,10 @@ import click
 
 from flows.tables import cut, printable
 from flows.workspace import enter
+from storage.formats import ANCHOR_KINDS, FORMATS, LABELED, SPLITS
 
 if TYPE_CHECKING:
-    from model.templates import Form, Template
+    from model.templates import Form
     from model.tokenization import TemplateTokenizer
     from storage.cluster_views import Cluster, Clustering
     from storage.task_shards import StoredExample, StoredTask, TaskIndex
@@ -53,11 +54,9 @@ class Shown:
 
 
 @command.command(name="tasks")
-@click.option(
-    "--kind", metavar="KIND", help="One kind only: sp-next, sp-cluster, mc-next, mc-cluster, ss, labeled-NAME."
-)
+@click.option("--kind", metavar="KIND", help=f"One kind only: {', '.join(ANCHOR_KINDS)}, {LABELED}-NAME.")
 @click.option("-n", "--number", type=click.IntRange(min=1), default=5, show_default=True, help="Examples to print.")
-@click.option("--split", type=click.Choice(["train", "validation"]), default="train", show_default=True)
+@click.option("--split", type=click.Choice(SPLITS), default="train", show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, other examples.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def show_tasks(kind: str | None, number: int, split: str, seed: int, *, as_json: bool) -> None:
@@ -68,10 +67,11 @@ def show_tasks(kind: str | None, number: int, split: str, seed: int, *, as_json:
     root = enter()
     from flows.options import overlaid
     from storage.task_shards import read_index
+    from tasks.shown_examples import backbone_tokenizer
 
     metatrain = overlaid(root, ())[0].metatrain
     index = read_index(TASKS, split, kinds=None if kind is None else [kind])
-    tokenizer = _tokenizer(metatrain.max_length)
+    tokenizer = backbone_tokenizer(root, BACKBONE, metatrain.max_length)
     drawn = _draw(index, number, random.Random(seed))  # noqa: S311 - a look at examples, no secret
     topics = _topics(root, drawn)
     shown = [_shown(task, example, metatrain.template, tokenizer, topics) for task, example in drawn]
@@ -82,17 +82,6 @@ def show_tasks(kind: str | None, number: int, split: str, seed: int, *, as_json:
         _print_example(one)
     if tokenizer is None:
         click.echo(f"(texts are not cut: no fast tokenizer in {BACKBONE}, `supmer run acquire` brings it)", err=True)
-
-
-def _tokenizer(max_length: int) -> TemplateTokenizer | None:
-    """The acquired backbone's, wherever its files lie; None where transformers would have to make a fast one first."""
-    from model.tokenization import TOKENIZER, TemplateTokenizer
-    from storage.sources import MANIFEST, read_manifest
-
-    if not (BACKBONE / MANIFEST).is_file():
-        return None
-    folder = Path(read_manifest(BACKBONE)[0].folder)
-    return TemplateTokenizer.from_folder(folder, max_length) if (folder / TOKENIZER).is_file() else None
 
 
 def _draw(index: TaskIndex, number: int, chance: random.Random) -> list[tuple[StoredTask, StoredExample]]:
@@ -135,38 +124,24 @@ def _shown(
     topics: dict[tuple[str, int], str],
 ) -> Shown:
     from model.templates import anchor_template
+    from tasks.shown_examples import in_words
 
     template = anchor_template(task.kind, form, len(example.texts), task.labels)
-    texts, tokens, full = _cut_texts(template, example, tokenizer)
     slots = [_slot(cluster, topics.get((task.format, cluster))) for cluster in example.choices]
+    seen = in_words(template, example.label, example.texts, slots, tokenizer)
     return Shown(
         example.example_id,
         task.task_id,
         task.kind,
         example.role,
         example.label,
-        template.render(texts, slots).text,
-        template.target(example.label),
+        seen.rendered.text,
+        seen.target,
         example.sentence_ids,
         example.choices,
-        tokens,
-        full,
+        seen.tokens,
+        seen.full_tokens,
     )
-
-
-def _cut_texts(
-    template: Template, example: StoredExample, tokenizer: TemplateTokenizer | None
-) -> tuple[list[str], int | None, int | None]:
-    if tokenizer is None:
-        return list(example.texts), None, None
-    tokenizer.require(template.form)
-    (encoded,) = tokenizer.encode(template, [example.texts])
-    plain = [tokenizer.plain(text) for text in example.texts]
-    texts = [
-        text if kept >= len(text) else text[:kept].rstrip() + "…"
-        for text, kept in zip(plain, encoded.kept, strict=True)
-    ]
-    return texts, len(encoded.ids), encoded.full_length
 
 
 def _slot(cluster: int, topic: str | None) -> str:
@@ -183,7 +158,7 @@ def _print_example(one: Shown) -> None:
 
 
 @command.command(name="clusters")
-@click.option("--format", "form", type=click.Choice(["sp", "mc", "ss"]), help="One format only.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="One format only.")
 @click.option("-n", "--number", type=click.IntRange(min=1), default=10, show_default=True, help="Clusters of a format.")
 @click.option("--sentences", type=click.IntRange(min=1), default=3, show_default=True, help="Sentences of a cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")

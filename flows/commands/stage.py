@@ -4,17 +4,22 @@ import os
 
 import click
 
+from flows.completion import stage_names
 from flows.lock import workspace_lock
 from flows.session import open_session
 from flows.workspace import enter
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=stage_names)
 def command(name: str) -> None:
     """Run the function of stage NAME once, without asking what is fresh: this is the command in dvc.yaml.
 
     DVC itself decides when to call it and records the result; people use `supmer run` or `dvc repro`.
+
+    \b
+    Example, as dvc.yaml has it:
+      supmer stage sample
     """
     with workspace_lock(enter(), f"supmer stage {name}") as lock:
         session = open_session((), keep=True)

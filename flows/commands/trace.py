@@ -33,13 +33,15 @@ def command(example: str, *, as_json: bool) -> None:
     EXAMPLE is a document id (at least 6 digits of it), a sentence (DOCUMENT:INDEX), or the id of a training example.
     """
     root = enter()
-    from storage.tracing import find_example
+    from storage.tracing import find_example, refuse_unknown_example
     from storage.views import connect, datasets, one_line_errors, refuse_damaged
 
     with connect(root) as connection, one_line_errors(root):
         refuse_damaged(root, connection)
         views = [dataset.name for dataset in datasets(root) if dataset.shards]
         examples = find_example(connection, views, example)
+        if not examples:
+            refuse_unknown_example(connection, example)
         ids = dict.fromkeys(one for found in examples.values() for one in found.sentence_ids) or [example]
         traces = [_trace(root, connection, one) for one in ids]
     if as_json:
@@ -60,7 +62,7 @@ def _trace(root: Path, connection: DuckDBPyConnection, given: str) -> dict[str, 
     from storage.tracing import clusters_of, document_record, exclusions, find_document, sentences_around
 
     prefix, colon, index = given.partition(":")
-    if colon and index.isdecimal() and (labeled := _labeled_set(root, prefix)):
+    if colon and index.isdecimal() and (labeled := _labeled_example(root, prefix, int(index))):
         return {"dataset": prefix, "row": int(index)} | labeled
     if colon and not index.isdecimal():
         raise InputError(f"{given}: after the colon stands the index of a sentence, a number from 0")
@@ -79,8 +81,10 @@ def _trace(root: Path, connection: DuckDBPyConnection, given: str) -> dict[str, 
     return found
 
 
-def _labeled_set(root: Path, name: str) -> dict[str, Any] | None:
-    """A labeled set of that name, as `acquire` recorded it."""
+def _labeled_example(root: Path, name: str, row: int) -> dict[str, Any] | None:
+    """The labeled set of that name, as `acquire` recorded it, and the file and row its example stands in."""
+    from storage.errors import InputError
+    from storage.labeled_sets import place_of, training_files
     from storage.sources import MANIFEST, read_manifest
 
     folder = root / LABELED_SETS
@@ -88,11 +92,15 @@ def _labeled_set(root: Path, name: str) -> dict[str, Any] | None:
     source = next((source for source in sources if source.name == name), None)
     if source is None:
         return None
-    return {
-        "spec": source.spec,
-        "licence": source.licence,
-        "files": [{"path": file.path, "bytes": file.bytes, "sha256": file.sha256} for file in source.files],
-    }
+    found = {"spec": source.spec, "licence": source.licence}
+    try:
+        place = place_of(training_files(source), root, row)
+    except InputError as error:  # what the set is can be told all the same
+        return found | {"file": None, "problem": str(error)}
+    if place is None:
+        return found | {"file": None, "problem": "its training files have fewer rows"}
+    file, row_in_file = place
+    return found | {"file": {"path": file.path, "row": row_in_file, "bytes": file.bytes, "sha256": file.sha256}}
 
 
 def _sentence_range(record: dict[str, Any] | None) -> str:
@@ -150,8 +158,12 @@ def _print(trace: dict[str, Any]) -> None:
 def _print_labeled(trace: dict[str, Any]) -> None:
     click.echo(click.style(f"labeled set {trace['dataset']}, row {trace['row']} of its training files", bold=True))
     click.echo(f"  source    {printable(trace['spec'])}, licence {trace['licence']}")
-    for file in trace["files"]:
-        click.echo(f"  file      {printable(file['path'])}, {size(file['bytes'])}, sha256 {file['sha256']}")
+    file = trace["file"]
+    if file is None:
+        click.echo(f"  file      not to be found: {printable(trace['problem'])}")
+        return
+    click.echo(f"  file      {printable(file['path'])}, row {file['row']}")
+    click.echo(f"            {size(file['bytes'])}, sha256 {file['sha256']}")
 
 
 def _print_exclusion(row: dict[str, Any], *, copy: bool) -> None:

@@ -1,4 +1,4 @@
-"""`supmer uses`: which datasets saw a document."""
+"""`supmer uses`: which datasets and prompts saw a document."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ Example:
 @click.argument("document")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def command(document: str, *, as_json: bool) -> None:
-    """List the rows of every dataset that come from DOCUMENT (its id, or at least 6 digits of it)."""
+    """List the rows of every dataset that come from DOCUMENT (its id, or at least 6 digits of it).
+
+    Prompts are listed whose training tasks hold a sentence of it.
+    """
     root = enter()
-    from storage.tracing import exclusions, find_document, uses
+    from storage.tracing import exclusions, find_document, prompts_with, uses
     from storage.views import connect, datasets, one_line_errors, refuse_damaged
 
     with connect(root) as connection, one_line_errors(root):
@@ -31,9 +34,14 @@ def command(document: str, *, as_json: bool) -> None:
         stages = {dataset.name: dataset.stage for dataset in datasets(root) if dataset.shards}
         found = [use for view in stages if (use := uses(connection, view, full)) is not None]
         excluded = exclusions(connection, full)
+        prompts = prompts_with(root, connection, full)
     if as_json:
         listed = [asdict(use) | {"stage": stages[use.view]} for use in found]
-        click.echo(json.dumps({"document_id": full, "uses": listed, "excluded": excluded}, indent=2, default=str))
+        click.echo(
+            json.dumps(
+                {"document_id": full, "uses": listed, "excluded": excluded, "prompts": prompts}, indent=2, default=str
+            )
+        )
         return
     click.echo(f"document {full}")
     rows = [
@@ -42,5 +50,7 @@ def command(document: str, *, as_json: bool) -> None:
     ]
     for line in table(("view", "rows", "stage", "first"), rows, (False, True, False, False), indent="  "):
         click.echo(line)
+    for prompt, formats in prompts.items():
+        click.echo(f"  prompt {prompt}: among its training tasks ({', '.join(formats)})")
     for row in excluded:
         click.echo(f"  excluded: {printable(row['reason'])} ({printable(row.get('detail') or 'no detail')})")

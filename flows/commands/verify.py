@@ -62,11 +62,15 @@ def command(*, whole_cache: bool, memory_mb: int, as_json: bool) -> None:
 
 def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Finding]:
     from storage.lockfile import read_pipeline
-    from storage.verification import verify_cache, verify_invariants, verify_outputs, verify_sources
+    from storage.verification import verify_cache, verify_cached, verify_invariants, verify_outputs, verify_sources
 
     pipeline = read_pipeline(root)
     seen: set[tuple[str, str]] = set()
-    checks = [verify_outputs(pipeline, _progress("outputs")), verify_sources(pipeline, _progress("sources"))]
+    checks = [
+        verify_outputs(pipeline, _progress("outputs")),
+        verify_cached(pipeline),
+        verify_sources(pipeline, _progress("sources")),
+    ]
     if whole_cache:
         checks.append(verify_cache(root, _progress("cache")))
     for finding in (finding for check in checks for finding in check):

@@ -2,33 +2,41 @@
 
 import click
 
-from flows.options import set_option
+from flows.completion import stage_names
+from flows.options import print_json, set_option
 from flows.session import open_session
 
 
 @click.command()
-@click.argument("stage")
+@click.argument("stage", shell_complete=stage_names)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @set_option
-def command(stage: str, settings: tuple[str, ...]) -> None:
+def command(stage: str, as_json: bool, settings: tuple[str, ...]) -> None:
     """Say everything that makes STAGE stale or keeps it fresh, and what it reads and writes.
 
     \b
     Examples:
       supmer why sample
       supmer why sample -S sample.min_words=20     what that change would do
+      supmer why sample --json
     """
     session = open_session(settings, keep=False)
     from flows.dag import ancestors, require
     from flows.plan import plan
+    from storage.inputs import inputs_in_words, local_slots
 
     nodes = {node.name: node for node in session.pipeline.nodes()}
     require(nodes, stage)
     node = nodes[stage]
     above = ancestors(nodes, stage)
     steps = {step.stage: step for step in plan(session, [n for n in nodes.values() if n.name in {stage, *above}])}
+    reads = inputs_in_words(node.inputs, session.root, local_slots(session.params.acquire))
+    if as_json:
+        print_json(steps[stage].as_json() | {"reads": reads, "writes": node.outputs, "after": node.upstream})
+        return
     click.echo(f"{stage}: {node.description}")
     click.echo(f"  {steps[stage].action}:")
     for reason in steps[stage].why:
         click.echo(f"    {reason}")
-    for label, paths in (("reads", node.inputs), ("writes", node.outputs), ("comes after", node.upstream)):
+    for label, paths in (("reads", reads), ("writes", node.outputs), ("comes after", node.upstream)):
         click.echo(f"  {label}: {', '.join(paths) or 'nothing'}")

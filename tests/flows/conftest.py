@@ -1,5 +1,6 @@
 """A real workspace with tiny models and a small corpus of its own, run once, copied for each test."""
 
+import io
 import os
 import random
 import shutil
@@ -10,8 +11,12 @@ from pathlib import Path
 
 import orjson
 import pytest
+from audited import lay_out_audited
+from made_once import made_once
 from ruamel.yaml import YAML
 
+from flows.cli import main
+from storage.inputs import SLOTS, UNUSED, UNUSED_TEXT
 from tasks.contract import MARKER
 
 REPOSITORY = Path(__file__).parents[2]
@@ -98,10 +103,13 @@ def lay_out(root, models):
         ".gitignore",
         "dvc.yaml",
         "params.yaml",
-        "inputs/README.md",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(REPOSITORY / name, root / name)
+    (root / "inputs").mkdir()
+    (root / UNUSED).write_text(UNUSED_TEXT)
+    for slot in SLOTS:
+        (root / slot).symlink_to("unused")
     pipeline = YAML(typ="safe").load((root / "dvc.yaml").read_text())
     pipeline["stages"] = {name: pipeline["stages"][name] for name in STAGES}
     with (root / "dvc.yaml").open("w") as file:
@@ -116,23 +124,27 @@ def lay_out(root, models):
     local += "  corpus:\n    own: path:texts\n  datasets:\n"
     local += "".join(f"    {name}: path:labels.csv\n" for name in ("movies", "products", "editorials", "tweets", "sms"))
     parameters = parameters[:start] + local + parameters[end:]
-    (root / "params.yaml").write_text(parameters.replace("shard_mb: 0.5", "shard_mb: 0.01"))
+    (root / "params.yaml").write_text(parameters.replace("shard_mb: 0.25", "shard_mb: 0.01"))
     with (root / ".gitignore").open("a") as file:
         file.write("/texts/\n")
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory, tiny_models):
+def template(tmp_path_factory, tiny_models, prefect_home):
     """A workspace under git in which `supmer run` has ended well."""
-    workspace = Workspace(tmp_path_factory.mktemp("template"))
-    lay_out(workspace.root, tiny_models)
-    workspace.git("init", "--quiet")
-    workspace.git("config", "user.email", "tests@example.org")
-    workspace.git("config", "user.name", "Tests")
-    workspace.git("add", ".")
-    workspace.git("commit", "--quiet", "-m", "A workspace")
-    workspace.run("run")
-    return workspace
+
+    def make(root):
+        workspace = Workspace(root)
+        lay_out(root, tiny_models)
+        shutil.copytree(prefect_home, root / ".prefect")
+        workspace.git("init", "--quiet")
+        workspace.git("config", "user.email", "tests@example.org")
+        workspace.git("config", "user.name", "Tests")
+        workspace.git("add", ".")
+        workspace.git("commit", "--quiet", "-m", "A workspace")
+        workspace.run("run")
+
+    return Workspace(made_once(tmp_path_factory, "template", make))
 
 
 @pytest.fixture
@@ -143,26 +155,38 @@ def workspace(template, tmp_path):
     return Workspace(root)
 
 
-@pytest.fixture(scope="session")
-def prefect_api(tmp_path_factory):
-    """A Prefect server for many runs: starting one for each takes most of a short run's time."""
-    home = tmp_path_factory.mktemp("prefect")
-    environment = os.environ | {"PREFECT_HOME": str(home), "DO_NOT_TRACK": "1"}
-    with (
-        (home / "server.log").open("wb") as log,
-        subprocess.Popen(
-            [sys.executable, "-m", "flows.server"],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-        ) as server,
-    ):
-        yield f"http://127.0.0.1:{int(server.stdout.readline())}/api"
-        server.stdin.close()
-
-
 @pytest.fixture
 def served(workspace, prefect_api):
     """A workspace whose runs find a Prefect server."""
     return replace(workspace, api=prefect_api)
+
+
+@pytest.fixture
+def supmer(workspace, monkeypatch, capsys):
+    """The command in this process: what it is called with to its exit code and what it wrote."""
+
+    def call(*arguments, stdin=None):
+        monkeypatch.setattr(sys, "argv", ["supmer", *arguments])
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code, out, err
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def audited_template(tmp_path_factory):
+    return made_once(tmp_path_factory, "audited", lay_out_audited)
+
+
+@pytest.fixture
+def audited(audited_template, tmp_path, monkeypatch):
+    """A small workspace with outputs, cache and lineage, as the working directory."""
+    root = tmp_path / "workspace"
+    shutil.copytree(audited_template, root)
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("COLUMNS", "200")
+    return root

@@ -1,15 +1,17 @@
-"""Killed, interrupted, crowded, fed garbage: real processes, real signals, real files."""
+"""Killed, interrupted, crowded, fed garbage: real processes, real signals, real files.
+
+Killed at exact moments: test_kill.py.
+"""
 
 import gzip
 import os
 import signal
-import sqlite3
 import subprocess
 import time
 
-import psutil
 import pytest
 from conftest import write_corpus
+from dying import flow_states, partials, processes_of, wait_until_gone
 
 STOP_SECONDS = 5
 
@@ -22,24 +24,8 @@ def wait_for(condition, process, seconds=120):
         time.sleep(0.02)
 
 
-def enlarge(workspace, documents=400):
+def enlarge(workspace, documents=150):
     write_corpus(workspace.root / "texts" / "large.jsonl", 9, documents)
-
-
-def partial_outputs(root):
-    return list((root / "data").rglob("*.partial-*"))
-
-
-def processes_of(root):
-    """Every process that lives in this workspace."""
-    found = []
-    for process in psutil.process_iter(["pid"]):
-        try:
-            if process.cwd() == str(root):
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
 
 
 def start_and_wait_for_shards(workspace, count):
@@ -47,11 +33,6 @@ def start_and_wait_for_shards(workspace, count):
     process = workspace.start("run")
     wait_for(lambda: len(workspace.finished_shards("index")) >= before + count, process)
     return process
-
-
-def flow_states(root):
-    with sqlite3.connect(root / ".prefect/prefect.db") as database:
-        return [row[0] for row in database.execute("SELECT state_type FROM flow_run ORDER BY created")]
 
 
 def test_after_kill_9_finished_shards_stay_the_dead_run_is_marked_and_nothing_is_left_running(workspace):
@@ -63,58 +44,30 @@ def test_after_kill_9_finished_shards_stay_the_dead_run_is_marked_and_nothing_is
     finished = {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
     published = [path for path in sorted((workspace.root / "data").rglob("*")) if ".partial-" not in str(path)]
     assert published == visible  # nothing half-written is to be seen under its name
-    deadline = time.monotonic() + 10
-    while processes_of(workspace.root) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert processes_of(workspace.root) == []  # neither workers nor Prefect's server outlive the run
+    wait_until_gone(workspace.root)
 
     output = workspace.run("run")
     assert "died: marked crashed in Prefect, going on" in output
     assert "sample   ran" in output
     again = {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
     assert finished.items() <= again.items()
-    assert partial_outputs(workspace.root) == []
-    states = flow_states(workspace.root)
+    assert partials(workspace.root) == []
+    states = flow_states(workspace)
     assert "CRASHED" in states
     assert "RUNNING" not in states
 
 
-def test_a_killed_run_and_an_unbroken_one_come_to_the_same_bytes(workspace, template, tmp_path):
-    enlarge(workspace)
-    process = start_and_wait_for_shards(workspace, 3)
+def test_whatever_runs_between_a_crash_and_the_next_run_the_dead_run_is_marked(served):
+    process = served.start("run", "--force", "sample")
+    wait_for(lambda: "RUNNING" in flow_states(served), process)
     process.kill()
     process.communicate()
-    workspace.run("run")
-    broken = (workspace.root / "dvc.lock").read_text()
-    for folder in (".supmer", "data", ".dvc/cache"):
-        subprocess.run(["rm", "-rf", folder], cwd=workspace.root, check=True)
-    (workspace.root / "dvc.lock").unlink()
-    workspace.run("run", "--workers", "1")
-    assert (workspace.root / "dvc.lock").read_text() == broken
-
-
-def test_whatever_runs_between_a_crash_and_the_next_run_the_dead_run_is_marked(workspace):
-    process = workspace.start("run", "--force", "sample")
-    wait_for(lambda: "RUNNING" in flow_states(workspace.root), process)
-    process.kill()
-    process.communicate()
-    workspace.run("gc")
-    workspace.run("status")
-    output = workspace.run("run")  # all is fresh, and still there is something to mend
+    served.run("gc")
+    served.run("status")
+    output = served.run("run")  # all is fresh, and still there is something to mend
     assert "died: marked crashed in Prefect, going on" in output
-    assert "RUNNING" not in flow_states(workspace.root)
-    assert "died" not in workspace.run("run")
-
-
-def test_a_lock_file_cut_short_by_a_crash_is_put_back(served):
-    enlarge(served, 20)
-    served.run("run")
-    whole = (served.root / "dvc.lock").read_bytes()
-    (served.root / "dvc.lock").write_bytes(whole[: whole.rindex(b"md5:") + 2])
-    (served.root / ".supmer/lock").write_text('{"pid": 1, "command": "supmer run", "since": "then"}')
-    output = served.run("run")
-    assert "dvc.lock was cut short by the crash: put back as it was before" in output
-    assert (served.root / "dvc.lock").read_bytes() == whole
+    assert "RUNNING" not in flow_states(served)
+    assert "died" not in served.run("run")
 
 
 def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(workspace):
@@ -128,17 +81,20 @@ def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(workspace):
     assert "`supmer run` goes on from here" in output
     assert "Traceback" not in output
     assert processes_of(workspace.root) == []
-    assert "CANCELLED" in flow_states(workspace.root)
+    assert "CANCELLED" in flow_states(workspace)
     assert "sample   ran" in workspace.run("run")
 
 
-def test_a_second_run_is_refused_in_one_line_that_names_the_first(workspace):
-    enlarge(workspace)
-    process = start_and_wait_for_shards(workspace, 1)
-    output = workspace.run("run", "--force", "sample", expect=2)
-    assert output.startswith(f"supmer: process {process.pid} (`supmer run`, since ")
+def test_a_second_run_is_refused_in_one_line_that_names_the_first(served):
+    process = served.start("run", "--force", "sample")
+    wait_for(lambda: "RUNNING" in flow_states(served), process)
+    process.send_signal(signal.SIGSTOP)  # in the middle, for as long as it takes
+    output = served.run("run", "-S", "sample.min_words=58", expect=2)
+    assert output.startswith(f"supmer: process {process.pid} (`supmer run --force sample`, since ")
     assert output.count("\n") == 1
-    output, _ = process.communicate(timeout=120)
+    assert "min_words: 50" in (served.root / "params.yaml").read_text()
+    process.send_signal(signal.SIGCONT)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
 
 
@@ -150,12 +106,11 @@ def truncated_gzip(path):
 GARBAGE = {
     "a line that is not an object": (lambda path: path.write_text('{"text": "one"}\n[1, 2]\n'), "bad.jsonl", "line 2"),
     "a truncated gzip": (truncated_gzip, "bad.jsonl.gz", ""),
-    "a truncated Parquet": (lambda path: path.with_suffix(".parquet").write_bytes(b"PAR1 half"), "bad.parquet", ""),
-}  # the other kinds of garbage: tests/storage/test_documents.py
+}  # the other kinds of garbage, a truncated Parquet among them: tests/storage/test_documents.py
 
 
 @pytest.mark.parametrize("case", GARBAGE)
-def test_garbage_in_the_corpus_is_one_line_with_file_and_row_and_loses_nothing(served, case):
+def test_garbage_in_the_corpus_is_one_line_with_file_and_row_and_once_it_is_gone_nothing_is_lost(served, case):
     make, name, where = GARBAGE[case]
     make(served.root / "texts" / "bad.jsonl")
     sentences = {path: path.read_bytes() for path in (served.root / "data/corpus").rglob("*.parquet")}
@@ -165,12 +120,7 @@ def test_garbage_in_the_corpus_is_one_line_with_file_and_row_and_loses_nothing(s
     assert where in failed
     assert "Traceback" not in output
     assert {path: path.read_bytes() for path in (served.root / "data/corpus").rglob("*.parquet")} == sentences
-
-
-def test_once_garbage_is_taken_away_the_old_outputs_are_fresh_again(served):
-    (served.root / "texts" / "bad.jsonl").write_text("[]\n")
-    served.run("run", expect=2)
-    (served.root / "texts" / "bad.jsonl").unlink()
+    (served.root / "texts" / name).unlink()
     output = served.run("run")
     assert "acquire  restored" in output
     assert "sample   cached" in output
@@ -181,6 +131,12 @@ def test_a_corpus_that_is_gone_is_one_line_before_anything_starts(workspace):
     output = workspace.run("run", expect=2)
     assert "acquire.corpus.own" in output
     assert output.count("\n") == 1
+
+
+def visible(folder):
+    """What is in the outputs, not what is being written beside them."""
+    files = (path for path in folder.rglob("*.parquet") if ".partial-" not in str(path))
+    return {path: path.read_bytes() for path in files}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs root to mount it")
@@ -196,14 +152,14 @@ def test_a_full_disk_is_one_line_and_loses_nothing(template, tmp_path):
         subprocess.run(["cp", "-a", template.root, place / "workspace"], check=True)
         workspace = Workspace(place / "workspace")
         write_corpus(workspace.root / "texts" / "large.jsonl", 9, 300)
-        sentences = {path: path.read_bytes() for path in (workspace.root / "data/corpus").rglob("*.parquet")}
+        before = visible(workspace.root / "data/corpus")
         with (place / "ballast").open("wb") as ballast:
             free = os.statvfs(place)
             ballast.write(b"x" * max(free.f_bavail * free.f_frsize - 1_500_000, 0))
         output = workspace.run("run", expect=2)
         assert "No space left on device" in output
         assert "Traceback" not in output
-        assert {path: path.read_bytes() for path in (workspace.root / "data/corpus").rglob("*.parquet")} == sentences
+        assert visible(workspace.root / "data/corpus") == before
         (place / "ballast").unlink()
         assert "sample   ran" in workspace.run("run")
     finally:

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tiny_tokenizers
-from task_tables import SCHEMA, task_rows, write_tasks
+from task_tables import task_rows, write_tasks
 
-from flows.cli import main
 from storage.parquet import write_shard
+from tasks.materialize_write import TASKS
 
 REPOSITORY = Path(__file__).parents[2]
 OUTS = (
@@ -99,7 +100,7 @@ def lay_out_tasks(folder):
     rows = task_rows("sp-next", 0, "validation")
     for row in rows:
         row["sentence_ids"] = [f"{DOCUMENT}:0", f"{DOCUMENT}:1"]
-    save(folder / "sp-validation-00000.parquet", rows, SCHEMA)
+    save(folder / "sp-validation-00000.parquet", rows, TASKS)
 
 
 @pytest.fixture(scope="module")
@@ -113,21 +114,6 @@ def workspace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     return tmp_path
-
-
-@pytest.fixture
-def supmer(workspace, monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["supmer", *arguments])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 class TestTasks:
@@ -157,6 +143,8 @@ class TestTasks:
 
     def test_with_the_backbones_tokenizer_texts_are_cut_as_for_the_model(self, supmer, workspace, tokenizer):
         tokenizer.save_pretrained(workspace / "inputs/backbone")
+        path = workspace / "params.yaml"
+        path.write_text(path.read_text().replace("max_length: 96", "max_length: 128"))
         _, out, err = supmer("show", "tasks", "--kind", "mc-next", "--json", "-n", "4")
         shown = json.loads(out)
         assert not err
@@ -232,6 +220,13 @@ class TestClusters:
         assert err == "supmer: data/clusters/centroids: not made yet: `supmer run cluster` makes it\n"
 
 
+def test_show_alone_says_in_a_line_what_is_missing(supmer):
+    code, _, err = supmer("show")
+    assert code == 2
+    assert err.startswith("supmer: show: one of clusters, tasks is missing (see `")
+    assert err.count("\n") == 1
+
+
 class TestTrace:
     def test_an_example_is_followed_to_sentences_clusters_document_file_and_offset(self, supmer):
         code, out, _ = supmer("trace", "sp-validation-000000/q01")
@@ -256,6 +251,45 @@ class TestTrace:
         assert code == 0
         assert "labeled set stars, row 3 of its training files" in out.splitlines()
         assert "  source    path:stars, licence MIT" in out.splitlines()
+
+    def test_a_labeled_example_is_followed_to_the_row_of_its_file(self, supmer, workspace):
+        record = workspace / "data/sources/datasets/source.json"
+        record.write_bytes(record.read_bytes().replace(b"train.txt", b"train.csv"))
+        file = workspace / "data/sources/datasets/stars/train.csv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("text,label\n" + "".join(f"row {number},0\n" for number in range(1, 5)))
+        _, out, _ = supmer("trace", "labeled-train-000000/s03")
+        assert "  file      data/sources/datasets/stars/train.csv, row 3" in out.splitlines()
+        file.write_text("text,label\nrow 1,0\n")
+        _, out, _ = supmer("trace", "labeled-train-000000/s03")
+        assert "  file      not to be found: its training files have fewer rows" in out.splitlines()
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            ("sp-train-000000/q99", "no such example in the task of 8: name one, such as sp-train-000000/s00"),
+            ("sp-train-000000", "a task of 8 examples: name one, such as sp-train-000000/s00"),
+            ("sp-train-999999/q00", "no such task: `supmer show tasks` prints some with their ids"),
+            ("xx-train-1", "no such task"),
+        ],
+    )
+    def test_an_unknown_task_or_example_is_told_as_such(self, supmer, given, told):
+        code, _, err = supmer("trace", given)
+        assert code == 2
+        assert err.startswith(f"supmer: {given}: {told}")
+
+    def test_uses_names_the_prompts_whose_training_tasks_hold_a_document(self, supmer, workspace):
+        for name, formats in (("seen", ["sp", "mc", "ss"]), ("unseen", ["labeled"])):
+            folder = workspace / "artifacts/prompt" / name
+            folder.mkdir(parents=True)
+            (folder / "config.json").write_text(json.dumps({"training": {"formats": formats}}))
+        assert json.loads(supmer("uses", DOCUMENT, "--json")[1])["prompts"] == {}  # only validation tasks hold it
+        held = pq.read_table(workspace / "data/tasks/sp-validation-00000.parquet")
+        place = held.schema.get_field_index("split")
+        trained = held.set_column(place, "split", pa.array(["train"] * len(held)))
+        pq.write_table(trained, workspace / "data/tasks/sp-train-00099.parquet")
+        assert json.loads(supmer("uses", DOCUMENT, "--json")[1])["prompts"] == {"seen": ["sp"]}
+        assert "  prompt seen: among its training tasks (sp)" in supmer("uses", DOCUMENT)[1]
 
     def test_uses_finds_the_tasks_that_saw_a_document(self, supmer):
         found = json.loads(supmer("uses", DOCUMENT, "--json")[1])

@@ -9,8 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows.cli import main
-
 PIPELINE = "stages: {sample: {cmd: x, outs: [data/documents]}, embed: {cmd: x, outs: [data/vectors]}}\n"
 
 
@@ -26,23 +24,6 @@ def workspace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "60")
     return tmp_path
-
-
-@pytest.fixture
-def supmer(workspace, monkeypatch, capsys):
-    def call(*arguments, stdin=None):
-        monkeypatch.setattr(sys, "argv", ["supmer", *arguments])
-        if stdin is not None:
-            monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def test_a_table_aligns_numbers_cuts_text_and_shows_null(supmer):

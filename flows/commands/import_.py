@@ -1,0 +1,85 @@
+"""`supmer import`: an adapter of Hugging Face PEFT as a prompt of ours."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.workspace import silence
+from storage.errors import InputError
+
+if TYPE_CHECKING:
+    from storage.peft_adapter import Adapter
+
+MAX_LENGTH = 256
+_RENEWED = ("kind", "version", "prompt_tokens", "width")  # written anew with every prompt
+
+EXAMPLES = """\b
+Examples:
+  supmer import --from peft my-adapter my-prompt
+  supmer import --from peft my-adapter my-prompt --template "{text} It was <X>." --label bad=terrible --label good=great
+"""
+
+
+@click.command(name="import", epilog=EXAMPLES)
+@click.argument("adapter", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="NEWDIR", type=click.Path(path_type=Path))
+@click.option("--from", required=True, expose_value=False, type=click.Choice(["peft"]), help="What to read.")
+@click.option("--template", metavar="TEXT", help="How it asks: a text with {fields}, <X> for T5's sentinel.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=WORD", help="A label and its word. To be repeated.")
+@click.option("--max-length", type=click.IntRange(min=1), default=MAX_LENGTH, show_default=True, help="Of an input.")
+def command(adapter: Path, folder: Path, template: str | None, labels: tuple[str, ...], max_length: int) -> None:
+    """Convert a PEFT prompt-tuning adapter in DIR to a prompt of ours in NEWDIR.
+
+    It must be of type PROMPT_TUNING for an encoder-decoder, with num_transformer_submodules=1, saved as safetensors;
+    pickled files are not opened. One that `supmer export` wrote keeps its task; for others --template and --label say
+    it, and `supmer predict` can use it.
+    """
+    silence()
+    from model.downstream import KEY, Downstream
+    from storage.atomic import making_folder
+    from storage.hashing import file_hash
+    from storage.peft_adapter import TENSORS, read_adapter
+    from storage.prompt_artifact import PromptArtifact, write_prompt
+    from tasks.adapter_card import imported_card
+
+    with making_folder(folder) as partial:
+        held = read_adapter(adapter)
+        about = {name: value for name, value in held.about.items() if name not in _RENEWED}
+        about["imported_from"] = origin = {"file": TENSORS, "sha256": file_hash(adapter / TENSORS)}
+        about.setdefault("backbone", {"source": _source(held), "hash": ""})
+        if template is not None or labels:
+            about[KEY] = {"dataset": adapter.name} | _task(template, labels, max_length)
+        task = Downstream.of(about, adapter) if KEY in about else None
+        if task is not None:
+            about[KEY] |= task.to_json()
+        card = imported_card(held, origin["file"], origin["sha256"], task)
+        write_prompt(partial, PromptArtifact(held.prompt, {}, about), card)
+    tokens, width = held.prompt.shape
+    click.echo(f"{folder}: a prompt of {tokens} tokens, width {width}{'' if task else ', without a task'}")
+
+
+def _source(held: Adapter) -> str:
+    """The model as a source of ours: a folder, or a name on the hub."""
+    if not held.base or Path(held.base).is_absolute():
+        return f"path:{held.base}" if held.base else ""
+    return f"hf:{held.base}" + (f"@{held.revision}" if held.revision else "")
+
+
+def _task(template: str | None, labels: Sequence[str], max_length: int) -> dict[str, Any]:
+    if template is None or len(labels) < 2:
+        raise InputError("--template and at least two --label NAME=WORD belong together: give both")
+    pairs = [label.partition("=") for label in labels]
+    bad = [label for label, (name, _, word) in zip(labels, pairs, strict=True) if not name or not word]
+    if bad:
+        raise InputError(f"--label {bad[0]}: write NAME=WORD, for example good=great")
+    try:
+        fields = [name for _, name, _, _ in string.Formatter().parse(template) if name]
+    except ValueError as error:
+        raise InputError(f"--template {template!r}: {error}") from error
+    named = {"fields": fields, "labels": [name for name, _, _ in pairs], "words": [word for _, _, word in pairs]}
+    return named | {"template": template, "max_length": max_length}

@@ -1,0 +1,187 @@
+"""`supmer predict`: label new texts with a tuned prompt."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from flows.workspace import silence
+from storage.errors import InputError
+
+if TYPE_CHECKING:
+    from model.classifier import Prediction, PromptedClassifier
+    from storage.unlabeled_rows import UnlabeledRow
+
+EXAMPLES = """\b
+Examples:
+  supmer predict --prompt artifacts/tuned/movies/supmer --data new.jsonl
+  supmer predict --prompt artifacts/tuned/movies/supmer --data new.csv --text review --keep id --output labels.jsonl
+  echo "great film" | supmer predict --prompt artifacts/tuned/movies/supmer --data -
+  supmer predict --prompt my-prompt --backbone /models/t5-base --data new.txt
+"""
+
+FORMATS = ("jsonl", "csv", "tsv", "text", "parquet")
+PREDICTED, PROBABILITIES = "predicted", "probabilities"
+BLOCK_BYTES = 4_000_000  # rows waiting for the model, beside their number
+PROGRESS_SECONDS = 5.0
+STANDARD_INPUT = "standard input"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for: where from, which fields, how many rows at a time, and what else of a row is written."""
+
+    data: str
+    form: str | None
+    fields: tuple[str, ...]
+    block: int
+    keep: tuple[str, ...]
+    keep_all: bool
+
+
+@click.command(name="predict", epilog=EXAMPLES)
+@click.option("--prompt", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A tuned prompt.")
+@click.option("--data", required=True, metavar="FILE", help="The texts; - reads standard input.")
+@click.option("--text", multiple=True, metavar="FIELD", help="The field with the text; one for each of the template's.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="What the data is; its name says it otherwise.")
+@click.option("--keep", multiple=True, metavar="FIELD", help="Write this field of a row too. May be repeated.")
+@click.option("--keep-all", is_flag=True, help="Write every field of a row too.")
+@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write, instead of here.")
+@click.option("--backbone", type=click.Path(path_type=Path), metavar="DIR", help="The model, if not the workspace's.")
+@click.option("--any-backbone", is_flag=True, help="Take that model even if its files are not those it was tuned for.")
+@click.option("--block", type=click.IntRange(min=1), default=1024, show_default=True, help="Rows read at a time.")
+def command(
+    prompt: Path, text: tuple[str, ...], output: Path | None, backbone: Path | None, *, any_backbone: bool, **rest: Any
+) -> None:
+    """Label new texts: a JSON line for each, in their order, with the label and the probability of every label.
+
+    Data is JSON lines, CSV, TSV (each also .gz or .zst), Parquet, or plain lines, one text a line. Standard input is
+    JSON lines if its first line is an object, plain lines otherwise; --format says it. Files of any size are read and
+    written a block at a time; --block 1 answers line by line.
+    """
+    silence()
+    from model.classifier import PromptedClassifier
+
+    _check_data(rest["data"])
+    _check_output(output)
+    classifier = PromptedClassifier.from_pretrained(prompt, backbone, any_backbone=any_backbone)
+    if text and len(text) != len(classifier.fields):
+        named = ", ".join(classifier.fields)
+        raise InputError(f"--text: {prompt} takes {named}: name {len(classifier.fields)} fields, in that order")
+    wanted = Wanted(fields=text or classifier.fields, **rest)
+    with _writing(output) as stream:
+        _predict(classifier, wanted, stream)
+
+
+def _check_data(data: str) -> None:
+    """A wrong name is told before the model is loaded."""
+    if data != "-" and (not Path(data).exists() or Path(data).is_dir()):
+        raise InputError(f"{data}: no such file: name the data, or - for standard input")
+    if data == "-" and sys.stdin is None:
+        raise InputError(f"{STANDARD_INPUT}: is closed: open it, or name a file with --data")
+
+
+def _check_output(output: Path | None) -> None:
+    """So is a place that cannot be written to."""
+    if output is not None and output.is_dir():
+        raise InputError(f"{output}: is a folder: name a file to write to")
+    if output is None and sys.stdout is None:
+        raise InputError("standard output: is closed: open it, or name a file with --output")
+
+
+@contextmanager
+def _writing(output: Path | None) -> Iterator[IO[bytes]]:
+    """Standard output, or a file that is whole or absent."""
+    if output is None:
+        yield sys.stdout.buffer
+        return
+    from storage.atomic import replacing_file
+
+    with replacing_file(output) as beside, beside.open("wb") as file:
+        yield file
+
+
+def _predict(classifier: PromptedClassifier, wanted: Wanted, stream: IO[bytes]) -> None:
+    import orjson
+
+    progress = _Progress(wanted.data)
+    for block in _blocks(_rows(wanted, progress), wanted.block):
+        found = classifier.predict([row.texts for row in block])
+        for row, prediction in zip(block, found, strict=True):
+            stream.write(orjson.dumps(_line(row, prediction, wanted), default=str) + b"\n")
+        stream.flush()
+        progress.advance(len(block))
+
+
+def _rows(wanted: Wanted, progress: _Progress) -> Iterator[UnlabeledRow]:
+    from storage.unlabeled_rows import Fields, read_file, read_stream
+
+    fields = Fields(wanted.fields, wanted.keep)
+    if wanted.data != "-":
+        return read_file(Path(wanted.data), fields, wanted.form, progress.read)
+    if wanted.form == "parquet":
+        raise InputError("--format parquet: a stream cannot be Parquet: name the file with --data")
+    return read_stream(sys.stdin.buffer, STANDARD_INPUT, fields, wanted.form)
+
+
+def _blocks(rows: Iterator[UnlabeledRow], most: int) -> Iterator[list[UnlabeledRow]]:
+    """Rows in blocks of bounded number and size; those before a bad row are still answered."""
+    block: list[UnlabeledRow] = []
+    size = 0
+    try:
+        for row in rows:
+            block.append(row)
+            size += row.size
+            if len(block) >= most or size >= BLOCK_BYTES:
+                yield block
+                block, size = [], 0
+    except InputError:
+        if block:
+            yield block
+        raise
+    if block:
+        yield block
+
+
+def _line(row: UnlabeledRow, prediction: Prediction, wanted: Wanted) -> dict[str, Any]:
+    kept = row.record if wanted.keep_all else {name: row.record[name] for name in wanted.keep}
+    taken = [name for name in (PREDICTED, PROBABILITIES) if name in kept]
+    if taken:
+        raise InputError(f"{wanted.data}: its field {taken[0]} would be overwritten: keep others by name (--keep)")
+    return {**kept, PREDICTED: prediction.label, PROBABILITIES: prediction.probabilities}
+
+
+@dataclass
+class _Progress:
+    """Tells on standard error how far it is, when that takes long."""
+
+    data: str
+    done: int = 0
+    share: float | None = None
+    size: int = 0
+    started: float = field(default_factory=time.monotonic)
+    told: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.size = Path(self.data).stat().st_size if self.data != "-" else 0
+
+    def read(self, done: int) -> None:
+        """So many bytes of the file were read."""
+        self.share = done / self.size if self.size else None
+
+    def advance(self, rows: int) -> None:
+        """So many rows more are done."""
+        self.done += rows
+        now = time.monotonic()
+        if now - self.told >= PROGRESS_SECONDS:
+            self.told = now
+            read = f", {self.share:.0%} of {self.data} read" if self.share is not None else ""
+            rate = self.done / (now - self.started)
+            click.echo(f"  predict: {self.done:,} examples, {rate:,.1f} a second{read}", err=True)

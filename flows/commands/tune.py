@@ -1,0 +1,247 @@
+"""`supmer tune`: a prompt for your own labeled examples, with no entry in any registry."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.options import overlaid, set_option
+from flows.workspace import enter
+from storage.errors import InputError
+
+if TYPE_CHECKING:
+    from storage.sources import AcquiredSource
+    from tasks.contract import Record
+    from tasks.labeled_data import LabeledDataset
+    from tasks.own_tuning import OwnTuning
+    from tasks.params import Params
+    from tasks.starts import Start
+
+EXAMPLES = """\b
+Examples:
+  supmer tune --data my.jsonl --text review --label stars --output my-prompt
+  supmer tune --data my.csv --text title --text body --label topic --prompt artifacts/prompt/supmer --output my-prompt
+  supmer tune --data my.jsonl --text review --label stars --template "{review} It was" \\
+      --verbalizer 1=terrible,5=great --seeds 10,20 --learning-rates 0.1,0.3 --output my-prompt
+"""
+WORK = Path(".supmer", "own-tuning")
+SEEDS = 2**31  # as in params.yaml
+
+
+@click.command(name="tune", epilog=EXAMPLES)
+@click.option("--data", required=True, type=click.Path(path_type=Path), help="JSON lines, CSV, TSV, Parquet, a folder.")
+@click.option("--text", "texts", multiple=True, metavar="FIELD", help="Column of a text; again for a second one.")
+@click.option("--label", default="label", show_default=True, metavar="FIELD", help="Column of the label.")
+@click.option("--template", metavar="TEXT", help="The input in words, with {FIELD}; <X> where plain T5 fills in.")
+@click.option("--verbalizer", metavar="LABEL=WORD,…", help="What the model says for each label; default: its name.")
+@click.option("--prompt", type=click.Path(path_type=Path), help="Start from this prompt folder.")
+@click.option("--init", type=click.Choice(["vocabulary", "normal"]), help="Start from random words, or from noise.")
+@click.option("--form", type=click.Choice(["sentinel", "instruction"]), help="Of the template; default: the prompt's.")
+@click.option("--backbone", type=click.Path(path_type=Path), help="A model's folder; default: the acquired backbone.")
+@click.option("--shots", type=click.IntRange(min=1), help="Examples a label to learn from, and again to validate.")
+@click.option("--seeds", metavar="N,N,…", help="One draw of the examples for each.")
+@click.option("--learning-rates", metavar="X,X,…", help="Tried for every seed; validation chooses.")
+@click.option("--epochs", type=click.IntRange(min=1), help="Passes over the examples.")
+@click.option("--output", type=click.Path(path_type=Path), help="Folder for the tuned prompt; default: FILE-prompt.")
+@set_option
+def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> None:
+    """Tune a prompt on a few labeled examples of your own, and say how good it is on the rest.
+
+    What is not given comes from `tune` in params.yaml: `-S tune.epochs=50` sets it for this command too.
+    """
+    from storage.atomic import refuse_place
+
+    output = (output or Path(f"{options['data'].absolute().name.split('.')[0]}-prompt")).absolute()
+    options = _absolute(options)
+    refuse_place(output)
+    root = enter()
+    own = _own(root, overlaid(root, settings)[0], options)
+    click.echo(f"{own.dataset.name}: {_counted(own.dataset)}; {_started(own)}")
+    rows = _tuned(own, output)
+    _print(rows)
+    said = "the prompt of the seed with the best validation score"
+    click.echo(f"{output}: {said}; `supmer predict --prompt {output} --data FILE`")
+
+
+def _absolute(options: dict[str, Any]) -> dict[str, Any]:
+    """Paths as they are meant where the user stands."""
+    return {name: value.absolute() if isinstance(value, Path) else value for name, value in options.items()}
+
+
+def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
+    from model.datasets import SHORT
+    from tasks.labeled_data import read_user_data
+    from tasks.own_tuning import OwnTuning
+    from tasks.tune_plan import Tuning
+
+    tune = params.tune
+    length = tune.max_length or SHORT
+    start, start_name = _start(params, options)
+    dataset = read_user_data(
+        options["data"],
+        options["texts"],
+        options["label"],
+        options["template"],
+        _verbalizer(options["verbalizer"]),
+        max_length=length,
+    )
+    source = _backbone(root, options["backbone"])
+    about = {"source": source.spec.partition("#")[0], "hash": _hash(source, start, options)}
+    tuning = Tuning(
+        dataset=dataset.name,
+        method=Path(start_name).name,
+        shots=options["shots"] or tune.shots,
+        form=options["form"] or _form(params, start),
+        prompt_tokens=start.tokens,
+        max_length=length,
+        learning_rates=tuple(_numbers("--learning-rates", options["learning_rates"], float) or tune.learning_rates),
+        batch_size=tune.batch_size,
+        epochs=options["epochs"] or tune.epochs,
+        evaluate_every=tune.evaluate_every,
+    )
+    return OwnTuning(
+        tuning=tuning,
+        seeds=tuple(_numbers("--seeds", options["seeds"], int) or tune.seeds),
+        dataset=dataset,
+        start=start,
+        start_name=start_name,
+        test_limit=tune.test_examples,
+        backbone=root / source.folder,
+        about=about,
+        work=root / WORK,
+        checkpoint_seconds=tune.checkpoint_seconds,
+    )
+
+
+def _start(params: Params, options: dict[str, Any]) -> tuple[Start, str]:
+    """Where to start, and what to call it."""
+    from storage.prompt_artifact import read_prompt
+    from tasks.starts import Start
+
+    if options["prompt"] is not None:
+        if options["init"] is not None:
+            raise InputError("--prompt and --init: a tuning starts from the one or the other: leave one out")
+        artifact = read_prompt(options["prompt"])
+        return Start(len(artifact.prompt), artifact=artifact), str(options["prompt"])
+    tokens = params.metatrain.prompt_tokens
+    if options["init"] == "normal":
+        return Start(tokens, "normal"), "pt"
+    return Start(tokens, "vocabulary"), "pt-vocabulary"
+
+
+def _form(params: Params, start: Start) -> str:
+    """That of the templates the prompt was learned with, if it says."""
+    about = start.artifact.about if start.artifact else {}
+    learned = about.get("training", {}).get("template") or about.get("downstream", {}).get("form")
+    return str(learned or params.metatrain.template)
+
+
+def _backbone(root: Path, folder: Path | None) -> AcquiredSource:
+    """The acquired backbone, or a model's folder as a source."""
+    from storage.hashing import file_hash
+    from storage.sources import AcquiredSource, SourceFile, read_manifest
+
+    if folder is None:
+        return read_manifest(root / "data" / "sources" / "backbone")[0]
+    if not folder.is_dir():
+        raise InputError(f"{folder}: not there: give the folder of a model")
+    files = tuple(
+        SourceFile(path.name, str(path), path.stat().st_size, file_hash(path))
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+    )
+    return AcquiredSource("backbone", f"path:{folder}", "unknown", str(folder), files)
+
+
+def _hash(source: AcquiredSource, start: Start, options: dict[str, Any]) -> str:
+    """What the backbone is called by; a folder that holds more than the model is known by what the prompt calls it."""
+    from storage.local_backbone import MadeFor, backbone_folder
+    from storage.vectors import model_hash
+
+    wanted = MadeFor.of(start.artifact.about).hash if start.artifact else ""
+    if not wanted or options["backbone"] is None:
+        return model_hash(source)
+    assert start.artifact is not None
+    backbone_folder(options["prompt"], start.artifact.about, options["backbone"])
+    return wanted
+
+
+def _verbalizer(text: str | None) -> dict[str, str] | None:
+    """`1=terrible,5=great` → a word for each label."""
+    if text is None:
+        return None
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(label.strip() and word.strip() for label, _, word in pairs):
+        raise InputError(f"--verbalizer {text}: write LABEL=WORD,LABEL=WORD, for example 1=terrible,5=great")
+    return {label.strip(): word.strip() for label, _, word in pairs}
+
+
+def _numbers(option: str, text: str | None, kind: type[int | float]) -> list[Any]:
+    if text is None:
+        return []
+    try:
+        found = [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{option} {text}: write numbers with commas between them, for example 10,20") from None
+    if len(set(found)) < len(found):
+        raise InputError(f"{option} {text}: each once")
+    if kind is float and not all(0 < one < float("inf") for one in found):
+        raise InputError(f"{option} {text}: rates are above 0")
+    if kind is int and not all(0 <= one < SEEDS for one in found):
+        raise InputError(f"{option} {text}: seeds are from 0 to {SEEDS - 1:,}")
+    return found
+
+
+def _counted(dataset: LabeledDataset) -> str:
+    test = f", {len(dataset.test):,} to test on" if dataset.test else ""
+    return f"{len(dataset.train):,} examples to learn from{test}, labels {', '.join(dataset.form.labels)}"
+
+
+def _started(own: OwnTuning) -> str:
+    runs = len(own.seeds) * len(own.tuning.learning_rates)
+    return f"{runs} runs together from {own.start_name}, {own.tuning.form} template"
+
+
+def _tuned(own: OwnTuning, output: Path) -> list[Record]:
+    from flows.reporting import ConsoleReporter
+    from tasks.own_tuning import tune_own
+
+    reporter, done, total = ConsoleReporter(), 0, own.tuning.epochs
+    with reporter.progress("tune", total, "epochs") as bar:
+
+        def told(share: float, note: str) -> None:
+            nonlocal done
+            bar.note(note)
+            more, done = int(share * total) - done, int(share * total)
+            if more:
+                bar.advance(more)
+
+        try:
+            return tune_own(own, output, told, reporter.say)
+        except KeyboardInterrupt:
+            click.echo("interrupted: the same command goes on from the last checkpoint", err=True)
+            raise
+
+
+def _print(rows: list[Record]) -> None:
+    from flows.tables import table
+
+    columns = ("seed", "learning rate", "validation", "best step", "test", "examples", "status")
+    names = ("seed", "learning_rate", "validation_score", "best_step", "score", "examples", "status")
+    cells = [[_shown(row[name]) for name in names] for row in rows]
+    for line in table(columns, cells, [True, True, True, True, True, True, False]):
+        click.echo(line)
+    scores = [row["score"] for row in rows if row["score"] is not None]
+    if scores:
+        spread = f" ± {statistics.stdev(scores):.3f}" if len(scores) > 1 else ""
+        seeds = "1 seed" if len(scores) == 1 else f"{len(scores)} seeds"
+        click.echo(f"accuracy on the rest: {statistics.fmean(scores):.3f}{spread} over {seeds}")
+    else:
+        click.echo("no examples were left to test on: add some, or lower --shots")
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value)

@@ -1,0 +1,46 @@
+"""Trying again: how often a failed stage is, and after how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Retries:
+    """What a failed stage has finished is not redone when it is tried again."""
+
+    times: int = 0
+    seconds: float = 0.0
+
+
+ONCE = Retries()
+
+
+def retry_options(times: int, seconds: float) -> Callable[[_Command], _Command]:
+    """Give a command `--retries` and `--retry-delay`, with these defaults."""
+
+    def decorate(command: _Command) -> _Command:
+        delay = click.option(
+            "--retry-delay",
+            type=click.FloatRange(0),
+            default=seconds,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long to wait before that.",
+        )
+        again = click.option(
+            "--retries",
+            type=click.IntRange(0),
+            default=times,
+            show_default=True,
+            help="How often a failed stage is tried again; it goes on from its finished shards.",
+        )
+        return again(delay(command))
+
+    return decorate

@@ -1,0 +1,62 @@
+"""A command that goes on and on, followed line by line."""
+
+import queue
+import signal
+import threading
+import time
+from contextlib import contextmanager
+
+import psutil
+
+WAIT_SECONDS = 90
+
+
+class Followed:
+    def __init__(self, process):
+        self.process = process
+        self.lines = []
+        self._queue = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
+
+    def line_with(self, text):
+        """Wait for the next line that holds a text."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            line = self._queue.get(timeout=max(deadline - time.monotonic(), 0.1))
+            assert line is not None, f"ended without {text!r}: " + "\n".join(self.lines)
+            self.lines.append(line)
+            if text in line:
+                return line
+
+    def family(self):
+        """The command with all it has started."""
+        own = psutil.Process(self.process.pid)
+        return [own, *own.children(recursive=True)]
+
+    def end(self, number=signal.SIGINT):
+        """Send a signal to the command alone; return its exit code, how long that took, and who is still there."""
+        family = self.family()
+        started = time.monotonic()
+        self.process.send_signal(number)
+        code = self.process.wait(30)
+        seconds = time.monotonic() - started
+        left = psutil.wait_procs(family, timeout=1)[1]
+        return code, seconds, [one for one in left if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+@contextmanager
+def following(workspace, *arguments):
+    process = workspace.start(*arguments)
+    try:
+        yield Followed(process)
+    finally:
+        if process.poll() is None:
+            for one in (*psutil.Process(process.pid).children(recursive=True), process):
+                one.kill()
+        process.wait()
+        process.stdout.close()
