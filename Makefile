@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint types check bench lock clean help
+.PHONY: install run test lint types check bench lock clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -16,11 +16,13 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
+install: $(STAMP) ## make .venv with what is locked
+
 run: $(STAMP) ## install what is locked, run the pipeline, say where the result is
 	$(BIN)/supmer run
 
 test: $(STAMP) lint types ## install what is locked, lint, check types, run the tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP) ## ruff: format and rules
 	$(BIN)/ruff format --check .

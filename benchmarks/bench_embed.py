@@ -72,11 +72,12 @@ def compare(scratch, texts, embedder, workers, rounds):
     from sentence_transformers import SentenceTransformer
 
     from flows import prefect_home
-    from flows.server import start_server, wait_until_ready
+    from flows.server import start_server
+    from flows.server_ready import wait_until_ready
     from tasks.pool import worker_processes
 
     prefect_home.prepare(scratch)
-    server = start_server(scratch / "server.log")
+    server = start_server(scratch, scratch / "server.log")
     wait_until_ready(server, scratch / "server.log")
     model = SentenceTransformer(str(embedder), device="cpu", local_files_only=True)
     model.encode(texts[:32], show_progress_bar=False)

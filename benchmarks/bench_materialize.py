@@ -58,6 +58,9 @@ class Steps:
     def advance(self, amount: int) -> None:
         """Nothing to show."""
 
+    def note(self, text: str) -> None:
+        """No bar to stand beside."""
+
 
 class Workers:
     """Jobs on worker processes."""
@@ -138,7 +141,8 @@ def measured(root: Path, tasks: int, size: int) -> dict[str, float]:
         raise SystemExit(process.returncode)
     figures: dict[str, float] = json.loads(output)
     workers = sum(seconds for pid, seconds in cpu.items() if pid != process.pid)
-    return figures | {name: value / 1e6 for name, value in peak.items()} | {"workers": workers}
+    own = {"workers": workers, "main": cpu.get(process.pid, 0.0)}
+    return figures | {name: value / 1e6 for name, value in peak.items()} | own
 
 
 def _watch(pid: int, peak: dict[str, int], cpu: dict[int, float]) -> None:
@@ -186,6 +190,7 @@ def report(root: Path, sentences: int, tasks: int, size: int) -> None:
     print(f"          draw       {run['draw']:6.1f} s   {examples:,.0f} examples, {examples / run['draw']:,.0f}/s")
     cores = f"{examples / run['workers']:,.0f} examples/s a core"
     print(f"          workers    {run['workers']:6.1f} s of processor time   {cores}")
+    print(f"          main       {run['main']:6.1f} s of processor time, most of it for the pool")
     print(f"          stage      {run['wall']:6.1f} s   {examples / run['wall']:,.0f} examples/s")
     print(f"          peak       {run['own']:6.0f} MB own, {run['mapped']:.0f} MB with mapped")
 

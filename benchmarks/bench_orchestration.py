@@ -25,10 +25,19 @@ def work(payload, folder):  # a shard function: (payload, folder) -> record
     return {"digest": digest.hex()}
 
 
+def hashed(iterations):
+    return hashlib.pbkdf2_hmac("sha256", b"x", b"salt", iterations)
+
+
 def iterations_for(seconds):
-    start = time.perf_counter()
-    hashlib.pbkdf2_hmac("sha256", b"x", b"salt", 200_000)
-    return int(200_000 * seconds / (time.perf_counter() - start))
+    """How much hashing takes that long while all workers are at it; the first try warms the machine up."""
+    iterations = 1_000_000
+    for _ in range(2):
+        start = time.perf_counter()
+        with ThreadPoolExecutor(WORKERS) as pool:
+            list(pool.map(hashed, [iterations] * WORKERS))
+        iterations = int(iterations * seconds / (time.perf_counter() - start))
+    return iterations
 
 
 def plain_loop(root, shards):
@@ -69,15 +78,16 @@ def timed(function, *arguments):
 
 def start_prefect(scratch):
     from flows import prefect_home
-    from flows.server import start_server, wait_until_ready
+    from flows.server import importing, start_server
+    from flows.server_ready import wait_until_ready
 
     prefect_home.prepare(scratch)
     log = scratch / "server.log"
-    server = start_server(log)
-    import prefect  # noqa: F401
+    server = start_server(scratch, log)
+    with importing():
+        import flows.pipeline  # noqa: F401
 
     wait_until_ready(server, log)
-    import tasks.fanout  # noqa: F401
 
 
 def compare(scratch, count, rounds):

@@ -63,6 +63,9 @@ class Steps:
     def advance(self, amount: int) -> None:
         """No bar to move."""
 
+    def note(self, text: str) -> None:
+        """No bar to stand beside."""
+
 
 def texts_of(corpus: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(corpus.iterdir()):

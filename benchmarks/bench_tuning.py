@@ -1,0 +1,181 @@
+"""Few-shot tuning of one dataset against PEFT's prompt tuning: `python benchmarks/bench_tuning.py`.
+
+15 runs (5 seeds × 3 learning rates) take the same steps three ways, from the same prompts, on the same batches:
+
+    PEFT        one run at a time: `peft` around transformers' T5, torch's AdamW, rows padded to the batch's longest
+    ours, apart one run at a time through `model.tuning`
+    ours        all runs through the frozen backbone together, a prompt for each row
+
+The loss of every step is compared: largest relative differences are printed, and they must be small, as all compute the
+same. The ways are interleaved, medians over `--passes` are printed. The model has random weights; lengths are like
+those of film reviews. Evaluation is left out on both sides: it is the same work for both (see bench_predict.py).
+On a machine that others use too, `--threads 1` and the ratios of processor time say more than the clock.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+from peft import PromptTuningConfig, TaskType, get_peft_model  # noqa: E402
+from transformers import T5Config, T5ForConditionalGeneration  # noqa: E402
+
+from model.backbone import backbone_of  # noqa: E402
+from model.passes import Passes  # noqa: E402
+from model.task_batch import Example, pad  # noqa: E402
+from model.tune_run import TuneForm, TuneRun  # noqa: E402
+from model.tuning import Tuner  # noqa: E402
+
+SHAPES = {
+    "d256": {"d_model": 256, "d_kv": 64, "num_heads": 4, "d_ff": 1024, "num_layers": 4},
+    "t5-small": {"d_model": 512, "d_kv": 64, "num_heads": 8, "d_ff": 2048, "num_layers": 6},
+}
+AIM = 1.8
+VOCABULARY = 32_128
+SEEDS, RATES = (10, 20, 30, 40, 50), (0.1, 0.2, 0.3)
+LABELS = tuple(np.array([VOCABULARY - 29, word], np.int32) for word in (4273, 150))
+LENGTHS = (12, 60)  # input tokens of an example
+PEFT, APART, OURS = "PEFT", "ours, apart", "ours"
+
+Losses = NDArray[np.float64]
+"""[runs, steps]."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The frozen model, ours through the same weights, the runs, and the steps that each takes."""
+
+    model: Any
+    passes: Passes
+    runs: list[TuneRun]
+    form: TuneForm
+    steps: int
+
+
+def problem(shape: str, tokens: int, shots: int, steps: int) -> Problem:
+    torch.manual_seed(0)
+    config = T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, pad_token_id=0, **SHAPES[shape])
+    model = T5ForConditionalGeneration(config).eval().requires_grad_(requires_grad=False)
+    runs = []
+    for seed in SEEDS:
+        chance = np.random.default_rng(seed)
+        train = [_example(chance, number % len(LABELS)) for number in range(shots * len(LABELS))]
+        rows = torch.from_numpy(chance.integers(0, VOCABULARY, tokens))
+        prompt = model.get_input_embeddings().weight[rows].clone()
+        runs += [TuneRun(prompt, rate, seed, train, train[:1]) for rate in RATES]
+    form = TuneForm(epochs=steps, evaluate_every=10**9)
+    return Problem(model, Passes(backbone_of(model)), runs, form, steps)
+
+
+def _example(chance: np.random.Generator, label: int) -> Example:
+    ids = chance.integers(3, VOCABULARY - 100, chance.integers(*LENGTHS, endpoint=True), dtype=np.int32)
+    return Example("e", label, ids, LABELS[label])
+
+
+def with_peft(given: Problem) -> Losses:
+    """A plain PyTorch loop for each run; PEFT's loss is a mean over target tokens, ours a sum over an example's."""
+    found = []
+    for run in given.runs:
+        config = PromptTuningConfig(
+            task_type=TaskType.SEQ_2_SEQ_LM, num_virtual_tokens=len(run.prompt), num_transformer_submodules=1
+        )
+        model = get_peft_model(given.model, config).eval()  # without dropout, as ours
+        (theta,) = [one for one in model.parameters() if one.requires_grad]
+        with torch.no_grad():
+            theta.copy_(run.prompt)
+        adam = torch.optim.AdamW([theta], lr=run.learning_rate, weight_decay=given.form.weight_decay)
+        losses = []
+        for step in range(given.steps):
+            batch = pad(run.batch(step, given.form))
+            target = torch.from_numpy(batch.target_ids)
+            output = model(
+                input_ids=torch.from_numpy(batch.input_ids),
+                attention_mask=torch.from_numpy(batch.mask).long(),
+                labels=target,
+            )
+            loss = output.loss * target.shape[1]
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+            losses.append(float(loss.detach()))
+        found.append(losses)
+    return np.array(found)
+
+
+def with_ours(given: Problem, groups: Sequence[Sequence[TuneRun]]) -> Losses:
+    """`model.tuning` over groups of runs."""
+    found: list[list[float]] = []
+    for group in groups:
+        tuner = Tuner(given.passes, group, LABELS, given.form)
+        for _ in range(given.steps):
+            tuner.descend()
+        found += tuner.losses()
+    return np.array(found)
+
+
+WAYS: dict[str, Callable[[Problem], Losses]] = {
+    PEFT: with_peft,
+    APART: lambda given: with_ours(given, [[run] for run in given.runs]),
+    OURS: lambda given: with_ours(given, [given.runs]),
+}
+
+
+def timed(work: Callable[[], Losses]) -> tuple[float, float, Losses]:
+    """Seconds by the clock, of processor time of all threads, and what was found."""
+    start, processor = time.perf_counter(), time.process_time()
+    found = work()
+    return time.perf_counter() - start, time.process_time() - processor, found
+
+
+def report(given: Problem, passes: int) -> None:
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
+    found: dict[str, Losses] = {}
+    for number in range(passes):
+        for name, way in WAYS.items():
+            clock, processor, found[name] = timed(lambda way=way: way(given))
+            taken[name].append((clock, processor))
+            print(f"  pass {number + 1}/{passes}: {name} {clock:.1f} s", flush=True)
+    for name in (APART, OURS):
+        apart = np.abs(found[name] / found[PEFT] - 1)
+        print(f"  losses, {name} against PEFT: largest relative difference {apart[:, 0].max():.0e} at the first step, "
+              f"{apart.max():.0e} over all {given.steps}; last losses {found[name][:3, -1].round(4)} "
+              f"and {found[PEFT][:3, -1].round(4)}")  # fmt: skip
+    medians = {name: [statistics.median(values) for values in zip(*runs, strict=True)] for name, runs in taken.items()}
+    for name, (clock, processor) in medians.items():
+        print(
+            f"  {name:12} {clock:7.1f} s, {medians[PEFT][0] / clock:5.2f} × as fast as PEFT by the clock, "
+            f"{medians[PEFT][1] / processor:5.2f} × by processor time"
+        )
+    faster = medians[PEFT][0] / medians[OURS][0]
+    print(f"  {len(given.runs)} runs: {faster:.2f} × as fast, aim {AIM}: {'met' if faster >= AIM else 'missed'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="this one only (may be given again)")
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=3, help="of each run")
+    parser.add_argument("--shots", type=int, default=16)
+    parser.add_argument("--prompt-tokens", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print(f"{os.cpu_count()} cores, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
+    for shape in options.shape or list(SHAPES):
+        print(f"{shape}: {len(SEEDS)} seeds × {len(RATES)} rates, {options.steps} steps, P = {options.prompt_tokens}")
+        report(problem(shape, options.prompt_tokens, options.shots, options.steps), options.passes)
+
+
+if __name__ == "__main__":
+    main()
