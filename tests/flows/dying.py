@@ -1,5 +1,6 @@
 """What a run that died leaves: in the process table, in Prefect's records, in the workspace."""
 
+import hashlib
 import sqlite3
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import httpx
 import psutil
 
 from flows.prefect_home import workspace_tag
+from storage.lockfile import read_pipeline
 
 KILLED = Path(__file__).with_name("killed.py")
 GONE_SECONDS = 10
@@ -64,3 +66,13 @@ def flow_states(workspace):
 def partials(root):
     """Everything in a workspace that is named as half written."""
     return [path for path in root.rglob("*.partial-*") if ".dvc" not in path.parts]
+
+
+def digests(top):
+    files = [top] if top.is_file() else sorted(path for path in top.rglob("*") if path.is_file())
+    return {str(path.relative_to(top)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def outputs(root):
+    """The files of each output that is there, with their digests."""
+    return {path: digests(root / path) for path in read_pipeline(root).artifacts() if (root / path).exists()}

@@ -8,10 +8,11 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import pytest
-from conftest import write_corpus
-from dying import flow_states, partials, processes_of, wait_until_gone
+from conftest import Workspace, write_corpus
+from dying import digests, flow_states, outputs, partials, processes_of, wait_until_gone
 
 STOP_SECONDS = 5
 
@@ -133,34 +134,57 @@ def test_a_corpus_that_is_gone_is_one_line_before_anything_starts(workspace):
     assert output.count("\n") == 1
 
 
-def visible(folder):
-    """What is in the outputs, not what is being written beside them."""
-    files = (path for path in folder.rglob("*.parquet") if ".partial-" not in str(path))
-    return {path: path.read_bytes() for path in files}
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs root to mount it")
-def test_a_full_disk_is_one_line_and_loses_nothing(template, tmp_path):
-    from conftest import Workspace
-
+@pytest.fixture
+def small_disk(template, tmp_path):
+    """A workspace on a disk of its own, with a corpus that has grown."""
     place = tmp_path / "small"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=150m", "tmpfs", place], check=False)
     if mounted.returncode:
         pytest.skip("mounting is not allowed here")
-    try:
-        subprocess.run(["cp", "-a", template.root, place / "workspace"], check=True)
-        workspace = Workspace(place / "workspace")
-        write_corpus(workspace.root / "texts" / "large.jsonl", 9, 300)
-        before = visible(workspace.root / "data/corpus")
-        with (place / "ballast").open("wb") as ballast:
-            free = os.statvfs(place)
-            ballast.write(b"x" * max(free.f_bavail * free.f_frsize - 1_500_000, 0))
-        output = workspace.run("run", expect=2)
-        assert "No space left on device" in output
-        assert "Traceback" not in output
-        assert visible(workspace.root / "data/corpus") == before
-        (place / "ballast").unlink()
-        assert "sample   ran" in workspace.run("run")
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
+    subprocess.run(["cp", "-a", template.root, place / "workspace"], check=True)
+    write_corpus(place / "workspace/texts/large.jsonl", 9, 300)
+    yield Workspace(place / "workspace")
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def fill(place, room):
+    """Leave only so many bytes free; return the file that takes the others."""
+    free = os.statvfs(place)
+    ballast = place / "ballast"
+    ballast.write_bytes(b"x" * max(free.f_bavail * free.f_frsize - room, 0))
+    return ballast
+
+
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs root to mount it")
+
+
+@NEEDS_ROOT
+def test_a_disk_that_fills_up_while_shards_are_made_is_one_line_and_changes_no_output(small_disk, prefect_api):
+    workspace = replace(small_disk, api=prefect_api)  # the server's database is on another disk: the stage fails
+    before = digests(workspace.root / "data/corpus")
+    ballast = fill(workspace.root.parent, room=150_000)
+    output = workspace.run("run", expect=2)
+    assert "sample   failed" in output
+    assert "No space left on device" in output
+    assert "Traceback" not in output
+    assert digests(workspace.root / "data/corpus") == before
+    ballast.unlink()
+    assert "sample   ran" in workspace.run("run")
+
+
+@NEEDS_ROOT
+def test_wherever_a_full_disk_meets_a_run_every_output_is_the_old_one_or_the_new_one(small_disk):
+    root = small_disk.root
+    before = outputs(root)
+    ballast = fill(root.parent, room=1_500_000)  # Prefect's database takes some, and DVC's cache
+    output = small_disk.run("run", expect=2)
+    assert "No space left on device" in output
+    assert "Traceback" not in output
+    left = outputs(root)
+    ballast.unlink()
+    assert "sample   ran" in small_disk.run("run")
+    after = outputs(root)
+    assert left.keys() == before.keys()
+    assert [path for path, files in left.items() if files not in (before[path], after[path])] == []
+    assert "outputs of 2 stages are whole" in small_disk.run("verify")

@@ -1,12 +1,11 @@
 """Killed at exact moments, then run to the end: nothing lost, nothing half written, nothing redone."""
 
-import hashlib
 import subprocess
 from dataclasses import dataclass, replace
 
 import pytest
 from conftest import Workspace, write_corpus
-from dying import flow_states, kill_at, partials, wait_until_gone
+from dying import digests, flow_states, kill_at, outputs, partials, wait_until_gone
 from killed import Moment
 
 from storage.lineage import read_events, run_that_made
@@ -69,16 +68,6 @@ def undisturbed(template, prefect_api, tmp_path_factory):
     return Versions(
         before, outputs(workspace.root), digests(workspace.root / "data"), (workspace.root / "dvc.lock").read_text()
     )
-
-
-def digests(top):
-    files = [top] if top.is_file() else sorted(path for path in top.rglob("*") if path.is_file())
-    return {str(path.relative_to(top)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def outputs(root):
-    """The files of each output that is there, with their digests."""
-    return {path: digests(root / path) for path in read_pipeline(root).artifacts() if (root / path).exists()}
 
 
 def finished(root):
