@@ -79,7 +79,7 @@ def problem(folder: Path | None, examples: int, lengths: tuple[int, int], labels
         for _ in range(examples)
     ]
     ids = [np.array(label, np.int32) for label in labels]
-    return Problem(theirs, Passes(backbone_of(models[1])), prompt[None], inputs, ids)
+    return Problem(theirs, Passes.for_tuning(backbone_of(models[1])), prompt[None], inputs, ids)
 
 
 def our_scores(given: Problem) -> Scores:

@@ -75,7 +75,7 @@ def problem(shape: str, tokens: int, shots: int, steps: int) -> Problem:
         prompt = model.get_input_embeddings().weight[rows].clone()
         runs += [TuneRun(prompt, rate, seed, train, train[:1]) for rate in RATES]
     form = TuneForm(epochs=steps, evaluate_every=10**9)
-    return Problem(model, Passes(backbone_of(model)), runs, form, steps)
+    return Problem(model, Passes.for_tuning(backbone_of(model)), runs, form, steps)
 
 
 def _example(chance: np.random.Generator, label: int) -> Example:

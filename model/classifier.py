@@ -42,7 +42,7 @@ class PromptedClassifier:
         self.task = task
         self._tokenizer = TemplateTokenizer.from_folder(folder, task.max_length)
         self._label_ids = label_tokens(self._tokenizer, task.template)
-        self._passes = Passes(backbone)
+        self._passes = Passes.for_tuning(backbone)
         prompt = torch.from_numpy(np.array(artifact.prompt))
         self._prompts = prompt.to(backbone.device, torch.promote_types(backbone.dtype, torch.float32))[None]
 

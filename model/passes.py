@@ -6,6 +6,7 @@ processor's cache. The loss is a sum over rows, so chunks change what a pass cos
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from model.rows import Centroids, Row, chunked, decoder_inputs, encoder_inputs
 from model.task_batch import NO_LOSS
 
 CHUNK_TOKENS = {"cpu": 1024, "cuda": 32_768}
+TUNING_TOKENS = {"cpu": 2048, "cuda": 32_768}  # no graph is kept: more rows share a reading of the vocabulary's matrix
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,11 @@ class Passes:
 
     def __post_init__(self) -> None:
         self.chunk_tokens = self.chunk_tokens or CHUNK_TOKENS[self.backbone.device.type]
+
+    @classmethod
+    def for_tuning(cls, backbone: Backbone) -> Self:
+        """Passes for tuning and prediction."""
+        return cls(backbone, chunk_tokens=TUNING_TOKENS[backbone.device.type])
 
     def run(self, prompts: Tensor, rows: Sequence[Row], *, graph: bool = False) -> Pass:
         """Losses and gradients under prompts [K, P, d].

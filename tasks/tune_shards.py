@@ -116,7 +116,8 @@ def _ready(payload: Record) -> Iterator[Passes]:
     alone = turn(Path(payload["work"], f"gpu-{where.index}.turn")) if where.type == "cuda" else nullcontext()
     with alone:
         recompute = payload["gradient_checkpointing"]
-        yield Passes(_backbone(payload["places"]["backbone"], payload["backbone"]["hash"], recompute=recompute))
+        backbone = _backbone(payload["places"]["backbone"], payload["backbone"]["hash"], recompute=recompute)
+        yield Passes.for_tuning(backbone)
 
 
 @lru_cache(maxsize=1)
