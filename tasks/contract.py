@@ -111,6 +111,14 @@ def _is_undamaged(folder: Path) -> bool:
         return False
 
 
+def costs_nothing(folder: Path) -> bool:
+    """Whether a finished shard shares the bytes of all its files with others: outputs, or versions in DVC's cache."""
+    if not (folder / MARKER).is_file():
+        return False
+    files = [path for path in _files(folder) if path.name != MARKER]
+    return bool(files) and all(path.stat().st_nlink > 1 for path in files)
+
+
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
 
@@ -293,12 +301,15 @@ class Stage:
             publish(self.output(path), self.root / path)
 
     def settle(self) -> None:
-        """After DVC has linked the outputs to its cache: share their bytes with the shard store, drop other shards."""
+        """After DVC has linked the outputs to its cache: share their bytes with the shard store, drop other shards.
+
+        Shards of versions that DVC's cache still holds stay: such a version may be restored, and go on from there.
+        """
         for stored, output, name in self._adopted:
             link_or_copy(self.root / output / name, stored)
         self._list_used(self._used)
         for folder in self._store.glob("*/*"):
-            if folder not in self._used:
+            if folder not in self._used and not costs_nothing(folder):
                 remove(folder)
 
     @property

@@ -14,7 +14,7 @@ from flows.lock import workspace_lock
 from flows.mending import partials
 from flows.workspace import enter
 from storage.atomic import remove
-from tasks.contract import SHARD_STORE, USED
+from tasks.contract import SHARD_STORE, USED, costs_nothing
 
 if TYPE_CHECKING:
     from flows.dag import Pipeline
@@ -41,13 +41,14 @@ def command(dry_run: bool) -> None:
     pipeline = Pipeline(root)
     with workspace_lock(root, "supmer gc"):
         before = _disk_use(root)
-        leftovers = [*_leftovers(root, [out for node in pipeline.nodes() for out in node.outputs]), *_unused(pipeline)]
         with dvc_errors():
             unused = _unused_bytes(pipeline)
             if not dry_run:
                 pipeline.repo.gc(
                     workspace=True, all_commits=pipeline.has_git, all_experiments=pipeline.has_git, force=True
                 )
+        # After DVC's cache: a shard whose bytes the cache held, too, costs something only now.
+        leftovers = [*_leftovers(root, [out for node in pipeline.nodes() for out in node.outputs]), *_unused(pipeline)]
         if dry_run:
             freed = unused + sum(_disk_use(path) for path in leftovers)
         else:
@@ -65,14 +66,15 @@ def _leftovers(root: Path, outputs: list[str]) -> Iterator[Path]:
 
 
 def _unused(pipeline: Pipeline) -> Iterator[Path]:
-    """Finished shards that a fresh stage does not use, left by a run given up; a stale stage may need its own."""
+    """Finished shards that a fresh stage does not use and that take up room; a stale stage may need its own."""
     from flows.freshness import assess
 
     for node in pipeline.nodes():
         store = pipeline.root / SHARD_STORE / node.name
         if (store / USED).exists() and assess(pipeline, node.name).state == "fresh":
             used = set(orjson.loads((store / USED).read_bytes()))
-            yield from (path for path in store.glob("*/*") if str(path.relative_to(store)) not in used)
+            others = (path for path in store.glob("*/*") if str(path.relative_to(store)) not in used)
+            yield from (path for path in others if not costs_nothing(path))
 
 
 def _unused_bytes(pipeline: Pipeline) -> int:

@@ -133,6 +133,22 @@ def test_settling_keeps_the_shards_in_use_and_drops_the_others(stage):
     assert (result.folder / "length.txt").stat().st_ino == (stage.root / "data/lengths/new.txt").stat().st_ino
 
 
+def test_settling_keeps_the_shards_of_a_version_that_a_cache_still_holds(stage):
+    [old] = stage.map("length", count, shards("old"))
+    (stage.root / "cache").mkdir()
+    (stage.root / "cache/object").hardlink_to(old.folder / "length.txt")
+    for text in ("newer", "newest"):
+        fresh = make_stage(stage.root)
+        [result] = fresh.map("length", count, shards(text))
+        fresh.adopt(result, "length.txt", "data/lengths", "a.txt")
+        fresh.publish()
+        fresh.settle()
+    assert {path.parent for path in (stage.root / SHARD_STORE).rglob(MARKER)} == {old.folder, result.folder}
+    CALLS.clear()
+    make_stage(stage.root).map("length", count, shards("old"))
+    assert CALLS == []
+
+
 def test_until_a_stage_has_settled_the_shards_of_either_version_are_in_use(stage):
     def listed():
         return set(json.loads((stage.root / SHARD_STORE / "count" / USED).read_bytes()))
