@@ -210,6 +210,16 @@ def equality(ours: Gradients, theirs: Gradients) -> str:
     )
 
 
+def equality_in_doubles(shape: str, kind: str) -> str:
+    """The same for one small step in float64: what is left there is a difference in what is computed, not rounding."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        given = problem(shape, kind, 1, SUPPORT_BATCH)
+        return equality(our_step(given, STEPS[OURS]), reference_step(given))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def timed(work: Callable[[], Any]) -> tuple[float, float]:
     """Seconds by the clock, and of processor time of all threads."""
     start, processor = time.perf_counter(), time.process_time()
@@ -300,6 +310,7 @@ def report(shape: str, kind: str, tasks: int, examples: int, passes: int) -> Non
     clock, processor, found = times(given, passes)
     rate = matmul_rate(given)
     print(f"  ours and the reference, first order, relative differences: {equality(found[OURS], found[REFERENCE])}")
+    print(f"  the same of one task in float64: {equality_in_doubles(shape, kind)}")
     print(f"  kept and recomputed graph: {equality(found[AGAIN], found[KEPT])}")
     peaks = {name: peak_memory(shape, kind, name, tasks, examples) for name in clock}
     for name, seconds in clock.items():
