@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, scaled_dot_product_attention
+from torch.nn.functional import embedding, linear, scaled_dot_product_attention
 
 from model.derivatives import rms_normed, tanh_gelu
 from model.packing import Packing
-from model.products import product
 from model.recomputing import directly, recomputed
 
 FAMILY = ("t5", "mt5")
@@ -86,7 +85,7 @@ class FastT5:
             state = state + layer.attend_encoded(self._norm(state), hidden, unseen)
             state = state + layer.feed_forward(self._norm(state))
         output = self._norm(state) * self._decoder_norm * self._scale
-        logits = product(output.to(self._head.dtype), self._head)
+        logits = linear(output.to(self._head.dtype), self._head)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def _norm(self, hidden: Tensor) -> Tensor:
@@ -119,31 +118,31 @@ class _Layer:
 
     def attend(self, normed: Tensor, bias: Tensor, packing: Packing) -> Tensor:
         """Self-attention with T5's unscaled scores, [positions, d] → [positions, d]."""
-        projected = packing.padded(product(normed.to(self.output.dtype), self.query_key_value))
+        projected = packing.padded(linear(normed.to(self.output.dtype), self.query_key_value))
         query, key, value = projected.view(packing.rows, packing.length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         pooled = scaled_dot_product_attention(query, key, value, attn_mask=bias.to(query.dtype), scale=1.0)
-        return product(packing.packed(pooled.transpose(1, 2).flatten(2)), self.output)
+        return linear(packing.packed(pooled.transpose(1, 2).flatten(2)), self.output)
 
     def attend_encoded(self, normed: Tensor, encoded: Tensor, unseen: Tensor) -> Tensor:
         """Cross-attention in the encoder's own space: [rows, t, d], [rows, n, d] → [rows, t, d]."""
         rows, positions, width = normed.shape
-        query = product(normed.to(self.cross_query.dtype), self.cross_query).view(rows, positions, self.heads, -1)
+        query = linear(normed.to(self.cross_query.dtype), self.cross_query).view(rows, positions, self.heads, -1)
         brought = torch.einsum("rthk,hkd->rhtd", query, self.cross_key).reshape(rows, -1, width)  # [rows, h·t, d]
         encoded = encoded.to(brought.dtype)
         weights = (brought @ encoded.transpose(1, 2) + unseen).softmax(-1)
         pooled = (weights.to(encoded.dtype) @ encoded).view(rows, self.heads, positions, width)
         context = torch.einsum("rhtd,hkd->rthk", pooled, self.cross_value)
-        return product(context.flatten(2), self.cross_output)
+        return linear(context.flatten(2), self.cross_output)
 
     def feed_forward(self, normed: Tensor) -> Tensor:
         """The dense layers, gated or not."""
-        inner = product(normed.to(self.inner.dtype), self.inner)
+        inner = linear(normed.to(self.inner.dtype), self.inner)
         if self.gated:
             gate, through = inner.chunk(2, dim=-1)
             active = self.activation(gate) * through
         else:
             active = self.activation(inner)
-        return product(active.to(self.outer.dtype), self.outer)
+        return linear(active.to(self.outer.dtype), self.outer)
 
 
 class _PositionBias:
