@@ -7,11 +7,11 @@ import os
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.tables import size
+from storage.errors import first_line
 from storage.sources import NAMED_ROLES, SINGLE_ROLES, read_manifest
 
 if TYPE_CHECKING:
@@ -25,9 +25,11 @@ REPORT = Path("report", "index.html")
 MOST_ROWS = 500
 
 
-def tell_prefect(root: Path, node: Node, why: tuple[str, ...], record: dict[str, Any]) -> None:
+def tell_prefect(
+    root: Path, node: Node, why: tuple[str, ...], record: dict[str, Any], say: Callable[[str], None]
+) -> None:
     """Leave the stage's artifacts with the flow run under way; a display that fails must not fail the work it shows."""
-    with suppress(Exception):
+    try:
         from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
         from prefect.context import FlowRunContext
 
@@ -42,6 +44,8 @@ def tell_prefect(root: Path, node: Node, why: tuple[str, ...], record: dict[str,
         if node.name == "report":
             link = os.environ.get(REPORT_URL) or (root / REPORT).resolve().as_uri()
             create_link_artifact(link, link_text="The report", key="report-link", description=str(root / REPORT))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the stage has done its work
+        say(f"{node.name}: its page in Prefect's interface is not whole: {first_line(error)}")
 
 
 def page(node: Node, why: tuple[str, ...], record: dict[str, Any]) -> str:
@@ -126,7 +130,7 @@ def _scores(root: Path, _record: dict[str, Any]) -> list[Row]:
     columns = ["dataset", "tested_on", "method", "shots", "chosen", "score"]
     found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for row in pq.read_table(root / "data" / "tuning" / "scores", columns=columns).to_pylist():
-        if row["chosen"] is not False and row["score"] is not None:
+        if row["chosen"] and row["score"] is not None:
             found[row["dataset"], row["tested_on"], row["method"], row["shots"]].append(row["score"])
     return [
         dict(zip(("dataset", "tested on", "method", "shots"), key, strict=True))

@@ -21,14 +21,22 @@ class Usage:
 
 
 def tree_memory() -> int:
-    """Resident bytes of this process and its children, Prefect's server excepted."""
+    """Bytes that this process and its children hold, what they share counted once, Prefect's server excepted."""
     total = 0
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):
         with suppress(psutil.Error):
             if process is own or SERVER not in process.cmdline():
-                total += process.memory_info().rss
+                total += _held(process)
     return total
+
+
+def _held(process: psutil.Process) -> int:
+    """Its proportional share of resident memory where the system tells it, else all that is resident."""
+    try:
+        return int(process.memory_full_info().pss)
+    except (AttributeError, psutil.AccessDenied):
+        return int(process.memory_info().rss)
 
 
 @contextmanager

@@ -130,7 +130,7 @@ class Run:
             raise
         with self._dvc:
             announce(self.pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
-        tell_prefect(self.pipeline.root, node, why, record)
+        tell_prefect(self.pipeline.root, node, why, record, self.reporter.say)
         return record
 
 

@@ -31,7 +31,6 @@ def dag(graph: Graph, name: str) -> Markup:
         )
     return tag(
         "svg",
-        tag("title", name),
         inner(*arcs),
         inner(*boxes),
         viewBox=f"0 0 {WIDTH} {height}",

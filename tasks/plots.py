@@ -41,7 +41,6 @@ def lines(panel: Lines, name: str) -> Markup:
 def _svg(name: str, height: float, *children: Markup, data: str | None = None) -> Markup:
     return tag(
         "svg",
-        tag("title", name),
         *children,
         viewBox=f"0 0 {WIDTH} {height:g}",
         role="img",

@@ -61,8 +61,9 @@
       area.remove();
     }
   };
-  const asText = (table) => [...table.rows].map((row) => [...row.cells].map((cell) =>
-    cell.textContent.trim().replace(/\s+/g, " ")).join("\t")).join("\n");
+  const cells = (row) => [...row.cells].flatMap((cell) =>
+    [cell.textContent.trim().replace(/\s+/g, " "), ...Array(cell.colSpan - 1).fill("")]);
+  const asText = (table) => [...table.rows].map((row) => cells(row).join("\t")).join("\n");
   each("button.copy", (button) => button.addEventListener("click", async () => {
     const table = button.dataset.table && document.getElementById(button.dataset.table).querySelector("table");
     await toClipboard(table ? asText(table) : button.dataset.copy);
@@ -101,12 +102,14 @@
     };
     const nearest = (x) => plot.x.reduce((best, here, place) =>
       Math.abs(here - x) < Math.abs(plot.x[best] - x) ? place : best, 0);
-    svg.addEventListener("pointermove", (event) => {
+    const point = (event) => {
       const box = svg.getBoundingClientRect();
       const x = (event.clientX - box.left) * svg.viewBox.baseVal.width / box.width;
       tell(nearest(x), event.clientX, event.clientY);
-    });
-    svg.addEventListener("pointerleave", hide);
+    };
+    svg.addEventListener("pointermove", point);
+    svg.addEventListener("pointerdown", point);
+    svg.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") hide(); }); // a tap stays
     svg.addEventListener("blur", hide);
     svg.addEventListener("keydown", (event) => {
       const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

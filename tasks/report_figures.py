@@ -114,25 +114,30 @@ def initialization_sensitivity(rows: Sequence[Row], styles: Styles, query: Query
         panels.append(Strips(dataset, "validation accuracy, %", tuple(strips)))
     if not panels:
         return None
-    columns = ("dataset", "method", "runs", "lowest", "middle", "highest", "deviation")
+    columns = ("dataset", "method", "seed", "learning_rate", "chosen", "score")
+    runs = [{"dataset": row["dataset"], "method": row["method"], **run} for row in rows for run in row["each"]]
     spread = "; ".join(
         f"{method_name(row['method']).title} on {row['dataset']}: {row['lowest']:.1f} to {row['highest']:.1f} %"
         for row in rows[:MOST_TOLD]
     )
     return Figure(
         "sensitivity",
-        "Sensitivity to the start: every run of every seed and learning rate, by method.",
+        "Sensitivity: every run of every seed and learning rate, by method.",
         f"Lowest and highest validation accuracy over all runs. {spread}.",
         tuple(panels),
         Origin((query,)),
-        _data("sensitivity", rows, columns),
-        ("Filled: the learning rate that validation chose for the seed. The upright mark is the median.",),
+        _data("sensitivity", runs, columns),
+        (
+            "Filled: the learning rate that validation chose for the seed. The upright mark is the median.",
+            "A seed draws the examples and their order; where the start is drawn, too, the start as well.",
+        ),
     )
 
 
 def gradient_alignment(rows: Sequence[Row], styles: Styles) -> tuple[Figure | None, list[str]]:
     """Normalized inner product of regulated support and query gradients, and what follows it; who measures none."""
-    measured = [row for row in rows if row["similarity"] is not None]
+    # A gate lies between 0 and 1: 0 stands for a variant that has none.
+    measured = [{**row, "gate": row["gate"] or None} for row in rows if row["similarity"] is not None]
     silent = in_order({row["variant"] for row in rows} - {row["variant"] for row in measured})
     titles = {
         "similarity": ("Normalized inner product", "cosine of support and query gradient"),
@@ -151,7 +156,7 @@ def gradient_alignment(rows: Sequence[Row], styles: Styles) -> tuple[Figure | No
     ends = _ends(measured, "variant", "similarity")
     figure = Figure(
         "alignment",
-        "Gradients over meta-training: their normalized inner product; mixing, curriculum and gate follow it.",
+        "Gradients over meta-training: their normalized inner product; mixing and curriculum, which follow it; gates.",
         f"Normalized inner product of support and query gradients, first and last point. {ends}.",
         tuple(panels),
         Origin((STEPS,)),
@@ -187,12 +192,22 @@ def training_losses(rows: Sequence[Row], held_out: Sequence[Row], styles: Styles
         f"Lowest held-out loss. {best}." if best else "Loss by meta step.",
         tuple(panels),
         Origin((STEPS, HELD_OUT)),
-        _data("losses", held_out, ("variant", "step", "held_out_loss")),
+        _data("losses", _joined(rows, held_out), ("variant", "step", "query_loss", "support_loss", "held_out_loss")),
         (
             *((f"Lowest held-out loss: {best}. Step 0 is the starting prompt.",) if best else ()),
             *_left_out(rows, "variant"),
         ),
     )
+
+
+def _joined(rows: Sequence[Row], held_out: Sequence[Row]) -> list[Row]:
+    """Losses of training and on held-out tasks, by variant and step."""
+    empty = {"query_loss": None, "support_loss": None, "held_out_loss": None}
+    found: dict[tuple[str, int], Row] = {}
+    for row in (*rows, *held_out):
+        place = row["variant"], row["step"]
+        found[place] = found.get(place, empty) | row
+    return [found[place] for place in sorted(found)]
 
 
 def cluster_sizes(rows: Sequence[Row]) -> Figure | None:
@@ -304,6 +319,7 @@ _TITLES = {
     "mixed_in": "λ", "gate": "z", "mean": "mean, %", "lowest": "lowest, %", "middle": "median, %",
     "highest": "highest, %", "train_loss": "training loss", "validation_loss": "validation loss",
     "held_out_loss": "held-out loss", "similarity": "inner product", "place": "by size",
+    "score": "validation accuracy, %",
 }  # fmt: skip
 _TEXT = {"dataset", "method", "variant", "format"}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flows.options import set_option
 from flows.tables import cut, printable
 from flows.workspace import enter
 from storage.formats import ANCHOR_KINDS, FORMATS, LABELED, SPLITS
@@ -58,8 +59,11 @@ class Shown:
 @click.option("-n", "--number", type=click.IntRange(min=1), default=5, show_default=True, help="Examples to print.")
 @click.option("--split", type=click.Choice(SPLITS), default="train", show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, other examples.")
+@set_option
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def show_tasks(kind: str | None, number: int, split: str, seed: int, *, as_json: bool) -> None:
+def show_tasks(
+    kind: str | None, number: int, split: str, seed: int, settings: tuple[str, ...], *, as_json: bool
+) -> None:
     """Print examples of the tasks as the model will see them: template, texts cut to length, centroids marked ⟨μ⟩.
 
     Form and length are metatrain.template and metatrain.max_length of params.yaml.
@@ -69,7 +73,7 @@ def show_tasks(kind: str | None, number: int, split: str, seed: int, *, as_json:
     from storage.task_shards import read_index
     from tasks.shown_examples import backbone_tokenizer
 
-    metatrain = overlaid(root, ())[0].metatrain
+    metatrain = overlaid(root, settings)[0].metatrain
     index = read_index(TASKS, split, kinds=None if kind is None else [kind])
     tokenizer = backbone_tokenizer(root, BACKBONE, metatrain.max_length)
     drawn = _draw(index, number, random.Random(seed))  # noqa: S311 - a look at examples, no secret

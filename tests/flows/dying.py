@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
 import psutil
+from following import WEB
 
 from flows.prefect_home import workspace_tag
 from storage.lockfile import read_pipeline
@@ -59,7 +59,7 @@ def flow_states(workspace):
         with sqlite3.connect(workspace.root / ".prefect/prefect.db") as database:
             return [row[0] for row in database.execute("SELECT state_type FROM flow_run ORDER BY created")]
     mine = {"tags": {"all_": [workspace_tag(workspace.root)]}}
-    answer = httpx.post(f"{workspace.api}/flow_runs/filter", json={"flow_runs": mine})
+    answer = WEB.post(f"{workspace.api}/flow_runs/filter", json={"flow_runs": mine})
     return [run["state_type"] for run in answer.raise_for_status().json()]
 
 

@@ -6,9 +6,11 @@ import threading
 import time
 from contextlib import contextmanager
 
+import httpx
 import psutil
 
 WAIT_SECONDS = 90
+WEB = httpx.Client(timeout=WAIT_SECONDS)  # a server that shares two cores with other tests may take its time
 
 
 class Followed:
