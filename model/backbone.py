@@ -104,6 +104,8 @@ def load_backbone(
     wanted = dtype or (torch.bfloat16 if _has_bfloat16(device) else torch.float32)
     try:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=wanted, **_LOCAL).to(device)
+    except torch.OutOfMemoryError:
+        raise  # a RuntimeError, too, but the backbone is not to blame
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise InputError(f"{folder}: not a backbone that can be loaded here ({first_line(error)})") from error
     return backbone_of(model, fast=fast, recompute=recompute)

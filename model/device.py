@@ -43,6 +43,17 @@ def make_deterministic(where: "torch.device") -> None:
     if where.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the first product
         torch.use_deterministic_algorithms(mode=True, warn_only=True)
+        # What torch would only warn of: the backward passes of attention's fused kernels add up in any order.
+        torch.backends.cuda.enable_mem_efficient_sdp(enabled=False)
+        torch.backends.cuda.enable_cudnn_sdp(enabled=False)
+
+
+def leave_gpu(where: "torch.device") -> None:
+    """Give back to a GPU what this process keeps of it for later: another one's turn has come."""
+    import torch
+
+    if where.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def total_memory(where: "torch.device") -> int:

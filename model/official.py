@@ -98,6 +98,11 @@ def regularizer_of(artifact: PromptArtifact) -> GradientRegularizer | ReleasedRe
     except (KeyError, ValueError, RuntimeError) as error:
         names = ", ".join(sorted(held))
         raise InputError(f"the prompt's regularizer has the tensors {names}, which make none that is known") from error
+    if width != artifact.prompt.shape[1]:
+        rows = artifact.prompt.shape[1]
+        raise InputError(
+            f"the prompt's regularizer is for rows of {width} numbers, its own have {rows}: they do not fit"
+        )
     return regularizer
 
 

@@ -38,7 +38,8 @@ class FastT5:
     def __init__(self, model: Any, start_id: int, pad_id: int, *, recompute: bool = False) -> None:
         config = model.config
         self._embeddings: Tensor = model.get_input_embeddings().weight.detach()
-        self._head: Tensor = model.get_output_embeddings().weight.detach()
+        head = model.get_output_embeddings().weight.detach()
+        self._head: Tensor = head.to(torch.promote_types(head.dtype, torch.float32))  # a few positions pass through it
         self.width: int = config.d_model
         self.vocabulary: int = self._head.shape[0]
         self.device, self.dtype = self._embeddings.device, self._embeddings.dtype
@@ -85,8 +86,8 @@ class FastT5:
             state = state + layer.attend_encoded(self._norm(state), hidden, unseen)
             state = state + layer.feed_forward(self._norm(state))
         output = self._norm(state) * self._decoder_norm * self._scale
-        logits = linear(output.to(self._head.dtype), self._head)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+        with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 would make likely labels alike
+            return linear(output.to(self._head.dtype), self._head)
 
     def _norm(self, hidden: Tensor) -> Tensor:
         return rms_normed(hidden, self._epsilon)

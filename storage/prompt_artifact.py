@@ -98,7 +98,7 @@ def _config(path: Path) -> dict[str, Any]:
 def _tensors(path: Path) -> dict[str, Array]:
     try:
         tensors = load(path.read_bytes())
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, KeyError) as error:  # a KeyError: numbers of a kind that numpy does not have
         raise InputError(f"{path}: cannot be read ({first_line(error)}): the prompt is not whole") from error
     for name, value in tensors.items():
         if value.dtype != np.float32 or not np.isfinite(value).all():

@@ -197,5 +197,5 @@ def _readable(where: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or first_line(error).rstrip(".")
         raise InputError(f"{where}: cannot be read ({reason}): check the file") from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{where}: damaged ({first_line(error).rstrip('.')}): replace it") from error

@@ -87,6 +87,7 @@ def train_variant(payload: Record, folder: Path) -> Record:
     """Train one variant here, or on several ranks, and write its prompt and its log."""
     import torch
 
+    from model.device import device, leave_gpu
     from model.ranks import Ranks
     from tasks.live import say, tell
     from tasks.ranks import train_on_ranks
@@ -103,6 +104,7 @@ def train_variant(payload: Record, folder: Path) -> Record:
             trained = train_on_ranks(job, ranks, folder)
         else:
             trained = train(job, Ranks(), lambda done, note: tell(folder, done, note), lambda line: say(folder, line))
+        leave_gpu(device())
     _write_log(folder, payload, job.work)
     record: Record = {
         "held_out_loss": trained.best.loss,

@@ -72,6 +72,9 @@ def main(arguments: Sequence[str]) -> int:
     except InputError as error:
         write_bytes(work / _PROBLEM, str(error).encode())
         return 3
+    except TransientError as error:
+        print(error, file=sys.stderr)  # into the ranks' log
+        return 4
     except Exception as error:  # noqa: BLE001 - told by the process that started the ranks
         if _is_of_another(error):
             return 4

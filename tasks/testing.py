@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from model.demonstrations import Demonstration, DemonstrationPacker
+from model.memory import halved, within_memory
 from model.passes import Passes
 from model.prediction import LabelScores, label_scores
 from model.task_batch import Ids
@@ -85,4 +86,7 @@ def _no_prompt(passes: Passes) -> Array:
 
 def _scores(passes: Passes, words: TokenizedForm, prompt: Array, inputs: Sequence[Ids]) -> LabelScores:
     prompts = torch.from_numpy(prompt.copy())[None].to(passes.backbone.device)
-    return label_scores(passes, prompts, [0] * len(inputs), inputs, words.label_ids)
+    return within_memory(
+        lambda: label_scores(passes, prompts, [0] * len(inputs), inputs, words.label_ids),
+        lambda: halved(passes, lambda _line: None),
+    )

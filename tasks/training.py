@@ -26,7 +26,7 @@ from model.tokenization import TemplateTokenizer
 from model.trainer import Arrays, Best, NotFiniteError, Rates, Trainer
 from storage.centroids import read_centroids
 from storage.checkpoints import Checkpoint, last_checkpoint, put_aside, write_checkpoint
-from storage.errors import InputError, first_line
+from storage.errors import InputError, TransientError, first_line
 from storage.training_log import TrainingLog
 from tasks.contract import Record
 from tasks.reader import TaskBatch, TaskReader
@@ -225,7 +225,10 @@ def _resume(run: Run) -> None:
     """Go on from the newest checkpoint that is whole, if there is one."""
     found, damaged = last_checkpoint(run.job.work)
     usable = found is not None and found.state["key"] == run.job.key and run.log.reaches(found.state["log"])
-    ours = found if run.ranks.same(usable) else None  # the first rank has the log; all have read when it has answered
+    ours = found if run.ranks.same(usable) else None  # the first rank has the log
+    steps = run.ranks.gathered(ours.step if ours is not None else None)  # nothing is put aside before all have read
+    if len(set(steps)) > 1:
+        raise TransientError(f"{run.job.work}: ranks read the checkpoints of different steps: is the disk in order?")
     if run.ranks.first:
         for path in damaged:
             run.say(f"{run.training.variant}: warning: {path} is damaged: it is passed over")

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from model.backbone import Backbone, load_backbone
-from model.device import device, make_deterministic
+from model.device import device, leave_gpu, make_deterministic
 from model.passes import Passes
 from model.tokenization import TemplateTokenizer
 from storage.errors import InputError
@@ -114,10 +114,15 @@ def _ready(payload: Record) -> Iterator[Passes]:
     where = device(payload["number"])
     make_deterministic(where)
     alone = turn(Path(payload["work"], f"gpu-{where.index}.turn")) if where.type == "cuda" else nullcontext()
+    recompute = payload["gradient_checkpointing"]
     with alone:
-        recompute = payload["gradient_checkpointing"]
-        backbone = _backbone(payload["places"]["backbone"], payload["backbone"]["hash"], recompute=recompute)
-        yield Passes.for_tuning(backbone)
+        try:
+            backbone = _backbone(payload["places"]["backbone"], payload["backbone"]["hash"], recompute=recompute)
+            yield Passes.for_tuning(backbone)
+        finally:
+            if where.type == "cuda":
+                _backbone.cache_clear()
+                leave_gpu(where)
 
 
 @lru_cache(maxsize=1)

@@ -1,5 +1,6 @@
 """Tuning a prompt on one labeled set by one method: all seeds and learning rates together, resumable at any step."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -135,4 +136,5 @@ def _resume(tuner: Tuner, name: str, work: Work, say: Callable[[str], None]) -> 
     put_aside(damaged)
     if found is not None and found.state["key"] == work.key:
         tuner.resume(found.arrays, found.state)
+        torch.set_num_threads(min(found.state["threads"], len(os.sched_getaffinity(0))))  # the same bits, if it may be
         say(f"{name}: going on from step {found.step}")

@@ -135,7 +135,10 @@ def _start(params: Params, options: dict[str, Any]) -> tuple[Start, str]:
 def _form(params: Params, start: Start) -> str:
     """That of the templates the prompt was learned with, if it says."""
     about = start.artifact.about if start.artifact else {}
-    learned = about.get("training", {}).get("template") or about.get("downstream", {}).get("form")
+    training, downstream = (
+        one if isinstance(one := about.get(key), dict) else {} for key in ("training", "downstream")
+    )
+    learned = training.get("template") or downstream.get("form")
     return str(learned or params.metatrain.template)
 
 
