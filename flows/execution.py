@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -77,12 +78,13 @@ def refuse_changed(pipeline: Pipeline, stage: Stage) -> None:
         )
 
 
-def execute(stage: Stage) -> Record:
-    """Run the stage's function and publish its outputs; return its record with what it took."""
+def execute(stage: Stage, allowed: Callable[[], None]) -> Record:
+    """Run the stage's function and publish its outputs, if `allowed` does not refuse; return its record."""
     run: Any = import_module(f"tasks.{stage.name}").run
     stage.start()
     with measured() as usage:
         record: Record = run(stage)
+        allowed()
         stage.publish()
     took = {"seconds": usage.seconds, "peak_memory_bytes": usage.peak_memory_bytes}
     return record | {"output_bytes": sum(_size(stage.root / path) for path in stage.outputs)} | took

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flows.lock import Holder
 
 COPY = Path(".supmer", "dvc.lock")
+SCRATCH = Path(".supmer", "tmp")  # where stages put what they need only while they run
 
 
 def keep_lock_file(root: Path) -> None:
@@ -42,6 +43,7 @@ def mend(root: Path, dead: Holder) -> None:
 def partials(root: Path, outputs: Iterable[str]) -> Iterator[Path]:
     """What was being written when a run ended before its time; nobody else's while the workspace is held."""
     yield from (root / SHARD_STORE).glob("**/*.partial-*")
+    yield from (root / SCRATCH).glob("[!d]*-*")  # not duckdb-PID-N, which may be a living `supmer sql`'s
     for folder in sorted({root / COPY.parent, *((root / output).parent for output in outputs)}):
         yield from folder.glob("*.partial-*")
 

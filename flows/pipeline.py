@@ -33,12 +33,13 @@ from flows.retries import ONCE, Retries
 from flows.scheduled import FLOW, run_as
 from flows.slots import keep_listings
 from storage.errors import InputError, TransientError, first_line
-from tasks.contract import Record, Reporter
+from tasks.contract import Record, Reporter, Stage
 from tasks.fanout import PrefectFanOut
 from tasks.params import Params
 from tasks.pool import worker_processes
 
 FULL_DISK_BYTES = 4_000_000  # with less than this Prefect's database cannot be written
+FULL_DISK_WORDS = ("No space left", "requested and")  # DuckDB's and NumPy's; their scratch files may be gone by now
 
 
 @dataclass
@@ -61,9 +62,9 @@ class Run:
         """Bring one stage up to date; whatever goes wrong is an outcome too, so that other stages can go on."""
         try:
             outcome = self._bring_up_to_date(node)
-        except (InputError, TransientError, OSError) as error:
+        except (InputError, TransientError) as error:
             outcome = Outcome(node.name, "failed", (str(error),))
-        except Exception as error:  # noqa: BLE001 - told as an outcome, with its traceback
+        except Exception as error:  # noqa: BLE001 - told as an outcome, a bug with its traceback
             outcome = self._unforeseen(node, error)
         self.outcomes[node.name] = outcome
         self._tries[node.name] += 1
@@ -77,8 +78,10 @@ class Run:
 
     def _unforeseen(self, node: Node, error: Exception) -> Outcome:
         """A bug, told with its traceback at the end of the run; or a full disk, which fails in many ways."""
+        if isinstance(error, OSError) and error.errno is not None:
+            return Outcome(node.name, "failed", (str(error),))
         free = shutil.disk_usage(self.pipeline.root).free
-        if free < FULL_DISK_BYTES:
+        if free < FULL_DISK_BYTES or any(words in str(error) for words in FULL_DISK_WORDS):
             why = f"No space left on device: {free:,} bytes are free on the disk of {self.pipeline.root}: make room"
             return Outcome(node.name, "failed", (why,))
         return Outcome(node.name, "failed", (f"{type(error).__name__}: {error}",), traceback=traceback.format_exc())
@@ -116,7 +119,7 @@ class Run:
             announce(self.pipeline, node, "START", run_id, started, {"why": list(why)})
         try:
             with self.pipeline.claimed(node.name) if commit else nullcontext():
-                record = execute(stage)
+                record = execute(stage, lambda: self._refuse_changed(stage))
             with self._dvc:
                 refuse_changed(self.pipeline, stage)
                 keep_listings(self.pipeline, node.name)
@@ -132,6 +135,10 @@ class Run:
             announce(self.pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
         tell_prefect(self.pipeline.root, node, why, record, self.reporter.say)
         return record
+
+    def _refuse_changed(self, stage: Stage) -> None:
+        with self._dvc:
+            refuse_changed(self.pipeline, stage)
 
 
 # A Dask worker is sent the flow and task that a shard runs in: what cannot travel (DVC, a terminal) stays here.

@@ -52,6 +52,7 @@ def run_here(
     colour = click.get_current_context().color  # stages end in threads, which have no context
     width = max(len(node.name) for node in nodes)
     died = start_prefect(session.root, lock)
+    lock.mended = died  # every stage is looked at now, and what the crash kept from the record is put there
     from flows.pipeline import Run, run_flow
 
     with shard_runner(places) as runner:
@@ -96,7 +97,6 @@ def start_prefect(root: Path, lock: Lock) -> bool:
     if lock.dead is None:
         return False
     prefect_home.mark_crashed(root)
-    lock.mended = True
     if not lock.dead.interrupted:
         click.echo(f"the run of {lock.dead.since} (process {lock.dead.pid}) died: marked crashed in Prefect, going on")
     return True

@@ -142,6 +142,8 @@ def encode(encoder: Encoder, texts: Sequence[str], batch_size: int = BATCH) -> n
         # The number of threads an operation uses is a property of the calling thread as well.
         ThreadPoolExecutor(side_by_side, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
-        for _ in pool.map(fill, batches):
+        for rows in batches[:1]:  # tokenizers are set up at first use: not by several threads at once
+            fill(rows)
+        for _ in pool.map(fill, batches[1:]):
             pass
     return vectors

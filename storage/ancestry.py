@@ -16,11 +16,12 @@ from storage.sources import MANIFEST, AcquiredSource, NamedSource, read_manifest
 
 @dataclass(frozen=True)
 class StageNode:
-    """The run of a stage that made an artifact; time, commit and Prefect run where an event tells them."""
+    """The run of a stage that made an artifact; time, memory, commit and Prefect run where an event tells them."""
 
     name: str
     time: str | None
     seconds: float | None
+    peak_memory_bytes: int | None
     git_commit: str | None
     prefect_run_id: str | None
     parameters: dict[str, Any]
@@ -121,6 +122,7 @@ class Ancestry:
                 stage.name,
                 run.time if run else None,
                 run.seconds if run else None,
+                run.peak_memory_bytes if run else None,
                 run.git_commit if run else None,
                 run.prefect_run_id if run else None,
                 flat(stage.parameters),

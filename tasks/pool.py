@@ -1,6 +1,7 @@
 """Worker processes for shards: threads wait, processes compute, none outlives its parent."""
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -38,6 +39,7 @@ _alone = threading.Lock()
 
 def _start_worker(threads: int) -> None:
     """Before a worker's first shard: its share of the cores, unless the environment says otherwise."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the run decides what becomes of it
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # what torch, faiss and BLAS go by when they are imported
     _leave_with_parent()
 

@@ -88,7 +88,9 @@ def _stage_table(data: ReportData, notes: tuple[str, ...]) -> Table:
                 words(_commit(one.git_commit), code=True),
             )
         )
-    return Table("stages", "What each stage took.", columns, tuple(rows), Origin(command="supmer status"), notes=notes)
+    return Table(
+        "stages", "What each stage took.", columns, tuple(rows), Origin(command="supmer lineage report"), notes=notes
+    )
 
 
 def _commit(commit: str | None) -> str:
@@ -215,7 +217,7 @@ def _parameter_table(data: ReportData) -> Table:
     )
     columns = (Column("stage"), Column("parameter"), Column("value"))
     caption = "Parameters of every stage, as dvc.lock has them."
-    return Table("parameters", caption, columns, rows, Origin(command="supmer params show --explain"))
+    return Table("parameters", caption, columns, rows, Origin(command="supmer lineage report"))
 
 
 def _value(value: object) -> str:

@@ -124,6 +124,8 @@ def _run_facts(stage: StageNode) -> str:
     facts = [f"ran {stage.time[:19].replace('T', ' ')} UTC"]
     if stage.seconds is not None:
         facts.append(f"{stage.seconds:.1f} s")
+    if stage.peak_memory_bytes is not None:
+        facts.append(f"{size(stage.peak_memory_bytes)} of memory")
     if stage.git_commit:
         dirty = " with uncommitted changes" if stage.git_commit.endswith("+") else ""
         facts.append(f"git {stage.git_commit[:12].rstrip('+')}{dirty}")

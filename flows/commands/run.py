@@ -24,7 +24,7 @@ from storage.errors import InputError
 from tasks.contract import RANKS
 
 if TYPE_CHECKING:
-    from flows.dag import Node
+    from flows.dag import Node, Pipeline
 
 
 @click.command(epilog="Exit codes: 0 done, 1 a bug, 2 bad input, 130 interrupted.")
@@ -66,15 +66,19 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     """
     if dry_run:
         session = open_session(settings, keep=False)
-        _say_plan(session, _chosen(session, stages, start, end, forced), forced, as_json=as_json)
+        _say_plan(session, _chosen(session.pipeline, stages, start, end, forced), forced, as_json=as_json)
         return
     root = enter()
+    from flows.dag import Pipeline
+
     aside = redirect_stdout(sys.stderr) if as_json else nullcontext()
     with aside, workspace_lock(root, shlex.join(["supmer", *sys.argv[1:]])) as lock:
         if lock.dead:
             mend(root, lock.dead)
+        if settings:  # a refusal must come before they are written
+            _chosen(Pipeline(root), stages, start, end, forced)
         session = open_session(settings, keep=True)
-        nodes = _chosen(session, stages, start, end, forced)
+        nodes = _chosen(session.pipeline, stages, start, end, forced)
         outcomes = [] if forced or lock.dead else _all_fresh(session, nodes)
         fresh = bool(outcomes)
         if fresh:
@@ -110,11 +114,11 @@ def _end(outcomes: Sequence[Outcome], *, quiet: bool) -> None:
 
 
 def _chosen(
-    session: Session, stages: Sequence[str], start: str | None, end: str | None, forced: Sequence[str]
+    pipeline: Pipeline, stages: Sequence[str], start: str | None, end: str | None, forced: Sequence[str]
 ) -> list[Node]:
     from flows.dag import require, select
 
-    every = session.pipeline.nodes()
+    every = pipeline.nodes()
     nodes = select(every, stages, start, end)
     for name in forced:
         require([node.name for node in every], name)

@@ -6,6 +6,7 @@ import click
 
 from flows.completion import stage_names
 from flows.lock import workspace_lock
+from flows.mending import mend
 from flows.session import open_session
 from flows.workspace import enter
 
@@ -21,7 +22,10 @@ def command(name: str) -> None:
     Example, as dvc.yaml has it:
       supmer stage sample
     """
-    with workspace_lock(enter(), f"supmer stage {name}") as lock:
+    root = enter()
+    with workspace_lock(root, f"supmer stage {name}") as lock:
+        if lock.dead:
+            mend(root, lock.dead)
         session = open_session((), keep=True)
         from flows.dag import require
         from flows.runner import Places, run_single

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import Workspace, write_corpus
-from dying import digests, flow_states, outputs, partials, processes_of, wait_until_gone
+from dying import digests, flow_states, outputs, partials, wait_until_gone
 
 STOP_SECONDS = 5
 
@@ -29,9 +29,9 @@ def enlarge(workspace, documents=150):
     write_corpus(workspace.root / "texts" / "large.jsonl", 9, documents)
 
 
-def start_and_wait_for_shards(workspace, count):
+def start_and_wait_for_shards(workspace, count, **options):
     before = len(workspace.finished_shards("index"))
-    process = workspace.start("run")
+    process = workspace.start("run", **options)
     wait_for(lambda: len(workspace.finished_shards("index")) >= before + count, process)
     return process
 
@@ -73,15 +73,15 @@ def test_whatever_runs_between_a_crash_and_the_next_run_the_dead_run_is_marked(s
 
 def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(workspace):
     enlarge(workspace)
-    process = start_and_wait_for_shards(workspace, 3)
+    process = start_and_wait_for_shards(workspace, 3, start_new_session=True)
     asked = time.monotonic()
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
     output, _ = process.communicate(timeout=30)
     assert time.monotonic() - asked < STOP_SECONDS
     assert process.returncode == 128 + signal.SIGINT
     assert "`supmer run` goes on from here" in output
     assert "Traceback" not in output
-    assert processes_of(workspace.root) == []
+    wait_until_gone(workspace.root)
     assert "CANCELLED" in flow_states(workspace)
     assert "sample   ran" in workspace.run("run")
 

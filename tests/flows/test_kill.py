@@ -120,3 +120,11 @@ def test_killed_at_any_moment_the_next_run_goes_on_and_comes_to_the_same_bytes(
     assert "up to date" in workspace.run("status", program="dvc")
     workspace.run("gc")
     assert done.items() <= finished(root).items()  # the shards of current outputs are known to be in use
+
+
+def test_what_a_crash_kept_from_the_record_is_put_there_even_if_dvc_runs_a_stage_first(template, prefect_api, tmp_path):
+    workspace = replace(grown(template, tmp_path / "workspace"), api=prefect_api)
+    kill_at(Moment("flows.audit:announce", "before", "'sample'.*'COMPLETE'"), workspace)
+    workspace.run("repro", "--single-item", "--force", "acquire", program="dvc")
+    workspace.run("run")
+    assert_recorded(workspace.root)

@@ -53,13 +53,16 @@ def test_what_was_half_written_goes(audited):
         audited / ".supmer/shards/sample/write/abc.partial-3/out",
         audited / ".supmer/shards/sample/write/abd/.out.partial-4",
         audited / ".supmer/.dvc.lock.partial-5",
+        audited / ".supmer/tmp/sample-0123456789abcdef/selection.duckdb",
     ]
-    for path in left:
+    living = audited / ".supmer/tmp/duckdb-1-0/spill"
+    for path in (*left, living):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     whole = sorted((audited / "data/corpus/documents").iterdir())
     mend(audited, DEAD)
-    assert [path for path in audited.rglob("*.partial-*") if path.exists()] == []
+    assert [path for path in left if path.exists()] == []
+    assert living.exists()
     assert sorted((audited / "data/corpus/documents").iterdir()) == whole
 
 

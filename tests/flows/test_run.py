@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import BIN, write_corpus
+from dying import outputs
 
 from storage.lockfile import cache_folder, directory_object, object_path, read_pipeline
 
@@ -155,9 +156,14 @@ def test_a_key_left_to_its_default_is_refused_for_dvc_would_not_see_it_change(wo
     assert workspace.run("status", expect=2) == expected
 
 
+def corpus_outputs(root):
+    return {path: files for path, files in outputs(root).items() if path.startswith("data/corpus")}
+
+
 def test_parameters_changed_during_a_run_are_not_recorded_as_those_of_its_result(workspace):
     write_corpus(workspace.root / "texts" / "third.jsonl", 9, 10)
     before = len(workspace.finished_shards("index"))
+    corpus = corpus_outputs(workspace.root)
     path = workspace.root / "params.yaml"
     with workspace.start("run") as process:
         while len(workspace.finished_shards("index")) <= before:
@@ -167,6 +173,7 @@ def test_parameters_changed_during_a_run_are_not_recorded_as_those_of_its_result
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "changed while it ran: its result is not recorded" in output
+    assert corpus_outputs(workspace.root) == corpus  # nor put in the place of the one that is
     assert workspace.status()["sample"]["action"] == "run"
 
 
@@ -180,7 +187,9 @@ def test_only_what_was_asked_for_runs(workspace):
 
 
 def test_a_stage_that_is_not_there_is_refused_with_the_nearest(workspace):
-    assert workspace.run("run", "smaple", expect=2) == "supmer: no stage smaple in dvc.yaml: did you mean sample?\n"
+    refused = workspace.run("run", "smaple", "-S", "sample.min_words=60", expect=2)
+    assert refused == "supmer: no stage smaple in dvc.yaml: did you mean sample?\n"
+    assert "min_words: 50" in (workspace.root / "params.yaml").read_text()  # what is refused changes nothing
     assert "no stage x in dvc.yaml: the stages are: acquire, sample" in workspace.run("why", "x", expect=2)
 
 

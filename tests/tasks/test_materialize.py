@@ -374,7 +374,7 @@ def test_whatever_the_corpus_every_invariant_holds(tmp_path_factory, seed, suppo
     from storage.invariants import broken_invariants
 
     root = tmp_path_factory.mktemp("any")
-    write_corpus(root, documents=70, seed=seed, repeated=repeated, clusters=4)
+    write_corpus(root, documents=140, seed=seed, repeated=repeated, clusters=4)
     sizes = {"support_size": support, "query_size": query, "hard_negative_share": hard}
     run_stage(root, seed=seed, train_tasks=12, validation_tasks=6, **sizes)
     with duckdb.connect() as connection:
