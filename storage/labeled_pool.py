@@ -11,9 +11,19 @@ import pyarrow as pa
 from storage.atomic import write_bytes
 from storage.errors import InputError
 from storage.hashing import json_hash
-from storage.labeled_sets import LabeledRow, label_names, numbered_labels, read_rows, training_files
+from storage.labeled_sets import (
+    ANY,
+    Columns,
+    LabeledRow,
+    first_columns,
+    label_names,
+    numbered_labels,
+    read_rows,
+    rows_for_testing,
+    training_files,
+)
 from storage.rows import Integers, Rows, RowWriter, map_array
-from storage.sources import AcquiredSource
+from storage.sources import AcquiredSource, SourceFile
 
 _KINDS = {"label": "i4", "row": "i8"}
 _BATCH_ROWS = 8_192
@@ -31,6 +41,7 @@ class LabeledSet:
         files: what was read, by name.
         duplicates: rows left out because their texts were there before.
         conflicts: those of them that had another label there.
+        tested: rows left out because `tune` tests on them.
     """
 
     name: str
@@ -41,20 +52,24 @@ class LabeledSet:
     files: tuple[str, ...] = ()
     duplicates: int = 0
     conflicts: int = 0
+    tested: int = 0
 
 
-def write_set(folder: Path, source: AcquiredSource, root: Path) -> LabeledSet:
-    """Read a set, every example once, into `folder`."""
+def write_set(folder: Path, source: AcquiredSource, root: Path, tuned: Columns) -> LabeledSet:
+    """Read a set, every example once, into `folder`, without those that are tested on when it is read by `tuned`."""
     files = training_files(source)
     where = f"acquire.datasets.{source.name}"
+    _check_columns(files, root, where)
     values = {row.label for row in read_rows(files, root)}
     if len(values) < _FEWEST_LABELS:
         raise InputError(f"{where}: {len(values)} labels in {len(files)} files, a task needs two: check its files")
     numbers = numbered_labels(values, label_names(source, root), where)
+    tested = frozenset(rows_for_testing(source, root, tuned))
+    rest = (row for row in read_rows(files, root) if row.row not in tested)
     fields = 0
     seen = _Seen(numbers)
     with RowWriter(folder, _KINDS) as writer:
-        for batch in _batches(filter(seen.first, read_rows(files, root))):
+        for batch in _batches(filter(seen.first, rest)):
             widths = {len(row.texts) for row in batch} | ({fields} if fields else set())
             if len(widths) > 1:
                 raise InputError(f"{where}: some rows have one text, some two: make them alike")
@@ -64,11 +79,25 @@ def write_set(folder: Path, source: AcquiredSource, root: Path) -> LabeledSet:
                 "row": np.repeat([row.row for row in batch], fields),
             }
             writer.append(pa.array([text for row in batch for text in row.texts]), columns)
-        rows = writer.rows // fields
-    content = json_hash([[file.sha256 for file in files], sorted(map(str, numbers.items()))])
+    if not fields:
+        raise InputError(f"{where}: its {len(tested)} rows are all for testing: add rows, or name a file test.jsonl")
+    content = json_hash([[file.sha256 for file in files], sorted(map(str, numbers.items())), sorted(tested)])
     labels = max(numbers.values()) + 1
     used = tuple(file.name for file in files)
-    return LabeledSet(source.name, rows, fields, labels, content, used, seen.duplicates, seen.conflicts)
+    left_out = (seen.duplicates, seen.conflicts, len(tested))
+    return LabeledSet(source.name, writer.rows // fields, fields, labels, content, used, *left_out)
+
+
+def _check_columns(files: list[SourceFile], root: Path, where: str) -> None:
+    """Refuse a set that only `tune` can read: its entry in docs/datasets.md says where texts and label stand."""
+    found = first_columns(files, root)
+    wanted = [{*fields, *ANY.labels} for fields in ANY.texts]
+    if found and not any(found >= fields for fields in wanted):
+        known = " or ".join(", ".join((*fields, *ANY.labels)) for fields in ANY.texts)
+        raise InputError(
+            f"{where}: labeled tasks need the fields {known} (found: {', '.join(sorted(map(str, found)))}), "
+            "what tune knows of a set by its name is not used: acquire a copy with these fields"
+        )
 
 
 @dataclass

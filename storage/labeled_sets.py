@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,6 +18,7 @@ from storage.sources import AcquiredSource, SourceFile
 LABEL = "label"
 TEXT_FIELDS = (("text",), ("sentence1", "sentence2"))
 LABEL_NAMES = "labels.json"
+TEST_SHARE = 0.5  # of a set that has no test files
 
 _TRAIN = {"train", "training"}
 _VALIDATION = {"valid", "validation", "val", "dev", "development", "eval", "evaluation"}
@@ -159,6 +161,32 @@ def are_unlabeled(files: Sequence[SourceFile], root: Path, columns: Columns = AN
         for file in files
         for record in records(root / file.path, file.name)
     )
+
+
+def files_to_test(
+    files: SplitFiles, root: Path, columns: Columns = ANY, preferred: str = "test"
+) -> tuple[SourceFile, ...]:
+    """The files to test on, those called test or `preferred` first; none where a set has none with labels."""
+    order = (files.validation, files.test) if preferred == "validation" else (files.test, files.validation)
+    return next((some for some in order if some and not are_unlabeled(some, root, columns)), ())
+
+
+def rows_for_testing(source: AcquiredSource, root: Path, columns: Columns) -> list[int]:
+    """The rows of the training files that are tested on, counted over all of them: of a set without test files."""
+    files = split_files(source)
+    if files_to_test(files, root, columns):
+        return []
+    return [row.row for row in read_rows(files.train, root, columns) if is_tested(row.texts)]
+
+
+def is_tested(texts: Sequence[str]) -> bool:
+    """Whether an example of a set without test files is for testing: by its texts, wherever it stands."""
+    return int.from_bytes(text_hash("test", texts)[:8]) / 2**64 < TEST_SHARE
+
+
+def text_hash(salt: str, texts: Sequence[str]) -> bytes:
+    """What draws go by: a hash of texts, another one for each salt."""
+    return sha256("\0".join((salt, *texts)).encode("utf-8", "surrogatepass")).digest()
 
 
 def first_columns(files: Sequence[SourceFile], root: Path) -> set[str]:

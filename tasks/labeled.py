@@ -22,6 +22,7 @@ from storage.sources import AcquiredSource, read_manifest
 from storage.vectors import model_hash
 from tasks.cluster_draw import one_core
 from tasks.contract import Record, Shard, ShardResult, Stage
+from tasks.labeled_data import columns_to_read
 from tasks.materialize_draw import balanced, cluster_of, generator
 from tasks.materialize_plan import Sizes, sizes_of, sizes_record
 from tasks.materialize_write import SHARD, TASKS, Content, lists, task_table
@@ -47,17 +48,22 @@ def labeled_tasks(
         return {}, []
     names = stage.params.materialize.labeled.datasets
     acquired = {source.name: source for source in read_manifest(stage.input(DATASETS))}
-    sets = [write_set(folder / name, acquired[name], stage.root) for name in names]
+    sets = [
+        write_set(folder / name, acquired[name], stage.root, columns_to_read(acquired[name], stage.root))
+        for name in names
+    ]
     sizes = sizes_of(stage.params.materialize)
     figures: Record = {}
     for found in sets:
-        stage.reporter.say(f"materialize: {found.name}: {found.rows:,} examples of {_listed(found.files)}")
+        without = f", without {found.tested:,} rows that tune tests on" if found.tested else ""
+        stage.reporter.say(f"materialize: {found.name}: {found.rows:,} examples of {_listed(found.files)}{without}")
         vectors = _vectors(stage, found, folder / found.name)
         groups = grouped(vectors, stage.params.materialize.labeled.groups, stage.params.seed, found.name)
         write_groups(folder / found.name, found, _cells(stage, found, folder / found.name, groups))
         kind = f"{LABELED}-{found.name}"
         figures[kind] = {split: _check(folder / found.name, found, split, sizes) for split in wanted}
-        figures[kind] |= {"files": list(found.files), "duplicates": found.duplicates, "conflicts": found.conflicts}
+        figures[kind] |= {"files": list(found.files), "tested": found.tested}
+        figures[kind] |= {"duplicates": found.duplicates, "conflicts": found.conflicts}
     labeled = stage.params.materialize.labeled.model_dump(exclude={"labeled_parts", "unlabeled_parts"})
     payload: Record = {
         "sets": [found.content for found in sets],

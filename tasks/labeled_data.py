@@ -12,22 +12,23 @@ from pathlib import Path
 
 import orjson
 
-from model.datasets import SHORT, USUAL_COLUMNS, DatasetForm, Split, dataset_form, own_form
+from model.datasets import SHORT, USUAL_COLUMNS, DatasetForm, dataset_form, own_form
 from model.templates import template_fields
 from storage.errors import InputError
 from storage.labeled_sets import (
     Columns,
     LabeledRow,
     SplitFiles,
-    are_unlabeled,
+    files_to_test,
     first_columns,
     label_names,
     numbered_labels,
     read_rows,
     split_files,
+    text_hash,
 )
 from storage.sources import AcquiredSource, SourceFile
-from tasks.labeled_rows import Halves, LeftOut, Numbered, by_form, by_values, halved, halves, text_hash
+from tasks.labeled_rows import Halves, LeftOut, Numbered, by_form, by_values, halved, halves
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def read_dataset(source: AcquiredSource, root: Path, form: DatasetForm | None = 
     where = f"acquire.datasets.{source.name}"
     files = split_files(source)
     form = _fitting(form or dataset_form(source.name), files, root)
-    columns = _columns(form) if form else Columns(USUAL_COLUMNS)
+    columns = _columns(form)
     tests = files_to_test(files, root, columns, form.test_split if form else "test")
     names = label_names(source, root)
     if not (files.train or tests):
@@ -109,14 +110,15 @@ def _fitting(form: DatasetForm | None, files: SplitFiles, root: Path) -> Dataset
     return form if known else form.otherwise
 
 
-def _columns(form: DatasetForm) -> Columns:
+def _columns(form: DatasetForm | None) -> Columns:
+    if form is None:
+        return Columns(USUAL_COLUMNS)
     return Columns(form.columns or (form.fields,), form.label_columns, form.rating_columns, form.leaves_out_blanks)
 
 
-def files_to_test(files: SplitFiles, root: Path, columns: Columns, preferred: Split) -> tuple[SourceFile, ...]:
-    """The files to test on, none where a set has none with labels."""
-    order = (files.validation, files.test) if preferred == "validation" else (files.test, files.validation)
-    return next((some for some in order if some and not are_unlabeled(some, root, columns)), ())
+def columns_to_read(source: AcquiredSource, root: Path) -> Columns:
+    """The columns by which an acquired set is read for tuning."""
+    return _columns(_fitting(dataset_form(source.name), split_files(source), root))
 
 
 def _without_form(

@@ -4,13 +4,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 
 from model.datasets import DatasetForm
 from storage.errors import InputError
-from storage.labeled_sets import LabeledRow, whole_number
-
-TEST_SHARE = 0.5  # of a set that has no test files
+from storage.labeled_sets import LabeledRow, is_tested, whole_number
 
 _BETWEEN_WORDS = re.compile(r"[\s_-]+")
 
@@ -130,16 +127,7 @@ def _numbered(rows: Iterable[LabeledRow], number: Numbering) -> list[Numbered]:
 
 def halved(whole: Halves) -> Halves:
     """A set without test files in two halves, by the hash of its texts: the same ones in any order of rows."""
-    apart = [_share(row.texts) < TEST_SHARE for row, _ in whole.train]
+    apart = [is_tested(row.texts) for row, _ in whole.train]
     test = [numbered for numbered, tested in zip(whole.train, apart, strict=True) if tested]
     train = [numbered for numbered, tested in zip(whole.train, apart, strict=True) if not tested]
     return Halves(train, test, whole.repeated, whole.left_out)
-
-
-def text_hash(salt: str, texts: Sequence[str]) -> bytes:
-    """What draws go by: a hash of texts, another one for each salt."""
-    return sha256("\0".join((salt, *texts)).encode("utf-8", "surrogatepass")).digest()
-
-
-def _share(texts: Sequence[str]) -> float:
-    return int.from_bytes(text_hash("test", texts)[:8]) / 2**64

@@ -1,4 +1,7 @@
-"""Units of reading: the corpus cut by content alone, so that a new file leaves the units of the others as they were."""
+"""Units of reading: the corpus cut by content alone, so that a new file leaves most units of the others as they were.
+
+All of them, but for text files that share a unit: see `_grouped`.
+"""
 
 import hashlib
 import re
@@ -60,10 +63,12 @@ def cut_corpus(sources: Sequence[AcquiredSource], root: Path, size: int) -> list
     units: list[Unit] = []
     for source in sorted(sources, key=lambda source: source.name):
         files = sorted((file for file in source.files if not is_ignored(file.name)), key=lambda file: file.name)
-        texts = [file for file in files if _format(source.name, file) == "text"]
+        texts: list[SourceFile] = []
+        others: list[SourceFile] = []
         for file in files:
-            if file not in texts:
-                units.extend(_cut_file(source.name, file, root, size))
+            (texts if _format(source.name, file) == "text" else others).append(file)
+        for file in others:
+            units.extend(_cut_file(source.name, file, root, size))
         units.extend(_grouped(source.name, texts, root, size))
     return units
 
@@ -80,15 +85,20 @@ def _cut_file(source: str, file: SourceFile, root: Path, size: int) -> Iterator[
 
 
 def _grouped(source: str, files: Sequence[SourceFile], root: Path, size: int) -> Iterator[Unit]:
-    """Text files in groups that end where a file's own name says so, or when full: a new file changes one group."""
+    """Text files in groups that end where a file's own name says so, or when full.
+
+    So a new file changes its own group, and where groups were full those behind it, up to the next name that ends one.
+    """
     held: list[SourceFile] = []
+    filled = 0
     for place, file in enumerate(files):
         held.append(file)
+        filled += file.bytes
         marked = int(hashlib.sha256(file.name.encode()).hexdigest()[:8], 16) % _GROUP_FILES == 0
-        if marked or place == len(files) - 1 or sum(other.bytes for other in held) >= size:
+        if marked or place == len(files) - 1 or filled >= size:
             parts = tuple(Part(_checked(other, root), other.name) for other in held)
-            yield Unit(source, parts, tuple(other.sha256 for other in held), 0, sum(other.bytes for other in held))
-            held = []
+            yield Unit(source, parts, tuple(other.sha256 for other in held), 0, filled)
+            held, filled = [], 0
 
 
 def _checked(file: SourceFile, root: Path) -> Path:

@@ -9,10 +9,12 @@ from storage.errors import InputError
 from storage.labeled_sets import (
     Columns,
     are_unlabeled,
+    is_tested,
     label_names,
     numbered_labels,
     place_of,
     read_rows,
+    rows_for_testing,
     split_files,
     training_files,
 )
@@ -70,6 +72,19 @@ def test_the_file_and_row_of_an_example_are_found_again(tmp_path):
         ("b.jsonl", 2),
     ]
     assert found[-1] is None
+
+
+def test_half_of_a_set_without_test_files_is_tested_whatever_the_order_of_its_rows(tmp_path):
+    rows = [f'{{"text": "text {number}", "label": 0}}\n'.encode() for number in range(200)]
+    wanted = [number + 1 for number in range(200) if is_tested([f"text {number}"])]
+    assert 80 < len(wanted) < 120
+    files = {"a__jsonl": b"".join(rows[:50]), "b__jsonl": b"".join(rows[50:])}
+    assert rows_for_testing(files_of(tmp_path, **files), tmp_path, Columns()) == wanted
+    files = {"a__jsonl": b"".join(rows[::-1]), "b__jsonl": b""}
+    assert rows_for_testing(files_of(tmp_path, **files), tmp_path, Columns()) == [
+        201 - number for number in wanted[::-1]
+    ]
+    assert rows_for_testing(files_of(tmp_path, **files, dev__jsonl=rows[0]), tmp_path, Columns()) == []
 
 
 def rows_of(tmp_path, **files):

@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 
 from storage.errors import InputError
 from storage.invariants import broken_invariants
-from storage.sources import write_manifest
+from storage.labeled_sets import is_tested
+from storage.sources import read_manifest, write_manifest
 from storage.verification import verify_invariants
 from tasks import labeled, materialize
 from tasks.labeled import grouped
+from tasks.labeled_data import read_dataset
 from tasks.params import MaterializeParams, Params
 
 ALONE = {"sp": 0, "mc": 0, "ss": 0}
+TESTED = {"test.jsonl": b'{"text": "for testing", "label": 0}\n'}  # with it, tune tests on nothing else
 
 
 def write_sets(root, **sets):
@@ -69,7 +72,7 @@ def topics(monkeypatch):
 
 @pytest.fixture
 def root(tmp_path, topics):
-    write_sets(tmp_path, yelp={"train.jsonl": reviews(400), "test.jsonl": b"not read"}, rte={"train.jsonl": pairs(400)})
+    write_sets(tmp_path, yelp={"train.jsonl": reviews(400)} | TESTED, rte={"train.jsonl": pairs(400)} | TESTED)
     return tmp_path
 
 
@@ -93,12 +96,74 @@ def test_examples_that_are_not_those_of_their_files_are_found(root):
 
 def test_what_was_read_and_left_out_is_recorded_and_said(tmp_path, topics):
     again = reviews(6) + orjson.dumps({"text": "topic0 review 0", "label": 2}) + b"\n"
-    write_sets(tmp_path, yelp={"train.jsonl": reviews(400), "train-2.jsonl": again, "my_test.jsonl": b"not read"})
+    write_sets(tmp_path, yelp={"train.jsonl": reviews(400), "train-2.jsonl": again} | TESTED)
     said = []
     record = run_alone(tmp_path, ["yelp"], say=said.append)
     found = record["kinds"]["labeled-yelp"]
     assert (found["files"], found["duplicates"], found["conflicts"]) == (["train-2.jsonl", "train.jsonl"], 7, 1)
+    assert found["tested"] == 0
     assert "materialize: yelp: 400 examples of train-2.jsonl, train.jsonl" in said
+
+
+def senses(count):
+    """WiC: tune's texts are the word and both sentences, those of tasks the sentences alone."""
+    rows = [{"word": f"word{number}"} | orjson.loads(pair) for number, pair in enumerate(pairs(count).splitlines())]
+    return b"".join(orjson.dumps(row) + b"\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("yelp", {"reviews.jsonl": reviews(900)}),
+        ("yelp", {"train.jsonl": reviews(900)}),
+        ("yelp", {"a.jsonl": reviews(900), "b.jsonl": reviews(100)}),
+        ("yelp", {"train.jsonl": reviews(900), "test.jsonl": b'{"text": "unlabeled", "label": -1}\n'}),
+        ("yelp", {"train.jsonl": reviews(900)} | TESTED),
+        ("mr", {"train.jsonl": reviews(900, 2), "dev.jsonl": b'{"text": "tested", "label_text": "negative"}\n'}),
+        ("wic", {"train.jsonl": senses(900)}),
+    ],
+    ids=["no split", "train alone", "two files", "test without labels", "test", "names of labels", "word"],
+)
+def test_tasks_have_every_row_to_learn_from_and_none_that_is_tested(tmp_path, topics, name, files):
+    write_sets(tmp_path, **{name: files})
+    found = run_alone(tmp_path, [name], train_tasks=200)["kinds"][f"labeled-{name}"]
+    [source] = read_manifest(tmp_path / labeled.DATASETS)
+    dataset = read_dataset(source, tmp_path)
+    tested = {example.texts[-2:] for example in dataset.test}
+    learned = {example.texts[-2:] for example in dataset.train}
+    used = {tuple(row["texts"]) for row in tasks_table(tmp_path).to_pylist()}
+    assert used
+    assert not used & tested
+    assert used <= learned
+    assert found["train"]["examples"] + found["validation"]["examples"] == len(learned)
+    repeats = sum(example.texts in tested for example in dataset.repeated)
+    assert found["tested"] == (0 if len(tested) == 1 else len(tested) + repeats)
+
+
+def test_rows_left_out_for_testing_are_said(tmp_path, topics):
+    write_sets(tmp_path, yelp={"reviews.jsonl": reviews(900)})
+    said = []
+    tested = run_alone(tmp_path, ["yelp"], say=said.append)["kinds"]["labeled-yelp"]["tested"]
+    assert 400 < tested < 500
+    wanted = f"materialize: yelp: {900 - tested} examples of reviews.jsonl, without {tested} rows that tune tests on"
+    assert wanted in said
+
+
+def test_a_set_whose_rows_are_all_tested_is_refused(tmp_path, topics):
+    rows = [row for row in reviews(40).splitlines(keepends=True) if is_tested([orjson.loads(row)["text"]])]
+    write_sets(tmp_path, yelp={"train.jsonl": b"".join(rows)})
+    with pytest.raises(InputError, match=rf"datasets.yelp: its {len(rows)} rows are all for testing: add rows, or"):
+        run_alone(tmp_path, ["yelp"])
+
+
+def test_a_set_that_only_tune_can_read_is_refused_with_what_is_needed(tmp_path, topics):
+    write_sets(tmp_path, movies={"movies.txt": b"id\tsentiment\ttext\n1\t2.5\tgood\n2\t-2\tbad\n"})
+    wanted = (
+        r"acquire.datasets.movies: labeled tasks need the fields text, label or sentence1, sentence2, label "
+        r"\(found: id, sentiment, text\), what tune knows of a set by its name is not used: acquire a copy"
+    )
+    with pytest.raises(InputError, match=wanted):
+        run_alone(tmp_path, ["movies"])
 
 
 def test_tasks_are_of_one_group_and_balanced_over_labels(root):
@@ -168,7 +233,7 @@ def test_the_same_seed_gives_the_same_bytes(root):
 
 
 def test_a_real_model_groups_a_set(tmp_path, tiny_models):
-    write_sets(tmp_path, yelp={"train.jsonl": reviews(300)})
+    write_sets(tmp_path, yelp={"train.jsonl": reviews(300)} | TESTED)
     for role, path in labeled.MODELS.items():
         write_manifest(tmp_path / path, role, [source_of(role, tiny_models / role)])
     for model in ("backbone", "embedder"):
@@ -179,13 +244,13 @@ def test_a_real_model_groups_a_set(tmp_path, tiny_models):
 
 def test_small_groups_are_skipped_and_recorded(tmp_path, topics):
     few = b"".join(orjson.dumps({"text": f"topic9 rare {n}", "label": n % 3}) + b"\n" for n in range(4))
-    write_sets(tmp_path, yelp={"train.jsonl": reviews(400, topics=1) + few})
+    write_sets(tmp_path, yelp={"train.jsonl": reviews(400, topics=1) + few} | TESTED)
     record = run_alone(tmp_path, ["yelp"])
     assert len(record["kinds"]["labeled-yelp"]["train"]["skipped_groups"]) == 1
 
 
 def test_too_few_examples_are_refused_in_numbers(tmp_path, topics):
-    write_sets(tmp_path, yelp={"train.jsonl": reviews(40)})
+    write_sets(tmp_path, yelp={"train.jsonl": reviews(40)} | TESTED)
     wanted = (
         r"materialize.labeled.groups: 2: no group of yelp has 4 validation examples of each of 3 labels "
         r"\(the best has \d\): lower it or support_size and query_size, raise materialize.labeled.validation_share"
@@ -197,7 +262,7 @@ def test_too_few_examples_are_refused_in_numbers(tmp_path, topics):
 
 
 def test_repeated_examples_count_once(tmp_path, topics):
-    write_sets(tmp_path, yelp={"train.jsonl": reviews(300) * 3})
+    write_sets(tmp_path, yelp={"train.jsonl": reviews(300) * 3} | TESTED)
     assert run_alone(tmp_path, ["yelp"])["kinds"]["labeled-yelp"]["train"]["examples"] == 270
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from storage.errors import InputError
 from storage.hashing import document_id
-from tasks import sample
+from storage.sources import AcquiredSource, SourceFile
+from tasks import sample, sample_units
 from tasks.contract import MARKER, InlineFanOut, SilentReporter, Stage
 from tasks.params import NearDuplicateParams, Params, SampleParams
-from tasks.sample_units import shard_name
+from tasks.sample_units import cut_corpus, shard_name
 
 OUTPUTS = [
     sample.DOCUMENTS,
@@ -285,6 +286,41 @@ def test_a_new_file_leaves_the_other_shards_and_their_work_alone(mixed):
     for before, now in ((indexed, mixed.markers("index")), (written, mixed.markers("write"))):
         assert {name: now[name] for name in before} == before
         assert len(now) == len(before) + 1
+
+
+def groups_of(root, names, size):
+    """The names in each group of text files of ten bytes."""
+    for name in names:
+        (root / name).write_bytes(b"ten bytes.")
+    files = tuple(SourceFile(name, name, 10, "") for name in names)
+    units = cut_corpus([AcquiredSource("own", "path:own", "", "", files)], root, size)
+    assert [unit.size for unit in units] == [10 * len(unit.parts) for unit in units]
+    return [tuple(part.name for part in unit.parts) for unit in units]
+
+
+def test_a_new_text_file_changes_its_own_group_alone_where_none_is_full(tmp_path, monkeypatch):
+    monkeypatch.setattr(sample_units, "_GROUP_FILES", 16)
+    names = [f"{number:03d}.txt" for number in range(300)]
+    before = groups_of(tmp_path, names, 10_000)
+    assert 10 < len(before) < 30
+    assert [name for group in before for name in group] == names
+    after = groups_of(tmp_path, [*names, "150-new.txt"], 10_000)
+    [new] = {*after} - {*before}
+    assert {*before} - {*after} == {tuple(name for name in new if name != "150-new.txt")}
+
+
+def test_a_new_text_file_changes_full_groups_up_to_the_next_name_that_ends_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(sample_units, "_GROUP_FILES", 64)
+    names = [f"{number:03d}.txt" for number in range(300)]
+    ends = {group[-1] for group in groups_of(tmp_path, names, 10_000)}
+    before = groups_of(tmp_path, names, 50)
+    assert max(map(len, before)) == 5
+    after = groups_of(tmp_path, [*names, "150-new.txt"], 50)
+    next_end = min(name for name in ends if name > "150-new.txt")
+    changed = {name for group in {*before} - {*after} for name in group}
+    assert min(changed) > "145.txt"
+    assert max(changed) <= next_end
+    assert len({*after} - {*before}) > 1  # where full groups end, those behind them move
 
 
 def test_the_seed_and_the_share_move_only_the_split(mixed):
