@@ -204,6 +204,9 @@ class Params(Section):
                 if name not in self.acquire.datasets:
                     text = f"names {name}, which acquire.datasets does not bring in"
                     yield impossible(key, value, text, "acquire.datasets")
+        for name in set(domains.targets) & set(self.materialize.labeled.datasets):
+            text = f"names {name}, all of which is for testing, but materialize.labeled.datasets trains on it"
+            yield impossible("tune.domains.targets", domains.targets, text, "materialize.labeled.datasets")
         for name in self.report.datasets:
             if name not in tuned:
                 text = f"names {name}, which neither tune.datasets nor tune.domains measures"

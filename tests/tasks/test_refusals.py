@@ -129,6 +129,10 @@ def test_a_file_that_cannot_be_read_is_refused(params_file):
          'tune.domains.targets: needs a domain to tune on, but tune.domains.source = null (got ["books"])'),
         (["acquire.datasets.books=path:/b", "tune.domains.source=books", "tune.domains.targets=[books]"],
          "tune.domains.targets: names tune.domains.source = books, which is tested anyway (got [\"books\"])"),
+        (["acquire.datasets={a: path:/a, b: path:/b}", "tune.domains.source=a", "tune.domains.targets=[b]",
+          "materialize.labeled.datasets=[b]"],
+         ("tune.domains.targets: names b, all of which is for testing, but materialize.labeled.datasets trains on it "
+         '(got ["b"])')),
         (["report.datasets=[mr]"],
          'report.datasets: names mr, which neither tune.datasets nor tune.domains measures (got ["mr"])'),
     ],
