@@ -86,7 +86,7 @@ def start_prefect(root: Path, lock: Lock) -> bool:
     """
     stop_on_signals()
     prefect_home.prepare(root)
-    if not (root / prefect_home.HOME / "prefect.db").exists():
+    if "PREFECT_API_URL" not in os.environ and not (root / prefect_home.HOME / "prefect.db").exists():
         click.echo("preparing Prefect's database in .prefect (first run only, about half a minute)")
     log = root / prefect_home.HOME / "server.log"
     server = start_server(root, log)
