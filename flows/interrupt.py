@@ -16,7 +16,7 @@ import psutil
 from flows.lock import stopped
 from flows.measure import SERVER
 
-TELL_SECONDS = 2.0
+TELL_SECONDS = 3.0  # of the five in which a run is to stop
 
 
 def stop_on_signals() -> None:

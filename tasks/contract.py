@@ -2,7 +2,8 @@
 
 import importlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -111,12 +112,19 @@ def _is_undamaged(folder: Path) -> bool:
         return False
 
 
-def costs_nothing(folder: Path) -> bool:
-    """Whether a finished shard shares the bytes of all its files with others: outputs, or versions in DVC's cache."""
-    if not (folder / MARKER).is_file():
-        return False
-    files = [path for path in _files(folder) if path.name != MARKER]
-    return bool(files) and all(path.stat().st_nlink > 1 for path in files)
+def unused_shards(store: Path, used: Collection[Path]) -> list[Path]:
+    """Folders in a stage's part of the shard store that are not in use and take up room.
+
+    A finished shard takes none where outputs, or versions in DVC's cache, share the bytes of all its files.
+    """
+    links = Counter(path.stat().st_ino for path in _files(store))
+
+    def takes_room(folder: Path) -> bool:
+        files = [path for path in _files(folder) if path.name != MARKER]
+        shared = [path.stat().st_nlink > links[path.stat().st_ino] for path in files]  # by more than other shards
+        return not (folder / MARKER).is_file() or not shared or not all(shared)
+
+    return [folder for folder in store.glob("*/*") if folder not in used and takes_room(folder)]
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -308,9 +316,8 @@ class Stage:
         for stored, output, name in self._adopted:
             link_or_copy(self.root / output / name, stored)
         self._list_used(self._used)
-        for folder in self._store.glob("*/*"):
-            if folder not in self._used and not costs_nothing(folder):
-                remove(folder)
+        for folder in unused_shards(self._store, self._used):
+            remove(folder)
 
     @property
     def _store(self) -> Path:

@@ -14,7 +14,7 @@ from flows.lock import workspace_lock
 from flows.mending import partials
 from flows.workspace import enter
 from storage.atomic import remove
-from tasks.contract import SHARD_STORE, USED, costs_nothing
+from tasks.contract import SHARD_STORE, USED, unused_shards
 
 if TYPE_CHECKING:
     from flows.dag import Pipeline
@@ -72,9 +72,7 @@ def _unused(pipeline: Pipeline) -> Iterator[Path]:
     for node in pipeline.nodes():
         store = pipeline.root / SHARD_STORE / node.name
         if (store / USED).exists() and assess(pipeline, node.name).state == "fresh":
-            used = set(orjson.loads((store / USED).read_bytes()))
-            others = (path for path in store.glob("*/*") if str(path.relative_to(store)) not in used)
-            yield from (path for path in others if not costs_nothing(path))
+            yield from unused_shards(store, {store / name for name in orjson.loads((store / USED).read_bytes())})
 
 
 def _unused_bytes(pipeline: Pipeline) -> int:

@@ -144,6 +144,12 @@ def test_settling_keeps_the_shards_of_a_version_that_a_cache_still_holds(stage):
         fresh.publish()
         fresh.settle()
     assert {path.parent for path in (stage.root / SHARD_STORE).rglob(MARKER)} == {old.folder, result.folder}
+    (stage.root / "cache/object").rename(
+        result.folder / "also.txt"
+    )  # shared with another shard: its bytes are no one's
+    make_stage(stage.root).settle()
+    assert not (stage.root / SHARD_STORE / "count" / "length").joinpath(old.folder.name).exists()
+    [old] = stage.map("length", count, shards("old"))
     CALLS.clear()
     make_stage(stage.root).map("length", count, shards("old"))
     assert CALLS == []
