@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tasks.contract import MARKER, SHARD_STORE, USED, InlineFanOut, Shard, SilentReporter, Stage
+from tasks.contract import MARKER, SHARD_STORE, USED, InlineFanOut, Shard, SilentReporter, Stage, unused_shards
 
 CALLS: list[str] = []
 
@@ -144,15 +144,20 @@ def test_settling_keeps_the_shards_of_a_version_that_a_cache_still_holds(stage):
         fresh.publish()
         fresh.settle()
     assert {path.parent for path in (stage.root / SHARD_STORE).rglob(MARKER)} == {old.folder, result.folder}
-    (stage.root / "cache/object").rename(
-        result.folder / "also.txt"
-    )  # shared with another shard: its bytes are no one's
-    make_stage(stage.root).settle()
-    assert not (stage.root / SHARD_STORE / "count" / "length").joinpath(old.folder.name).exists()
-    [old] = stage.map("length", count, shards("old"))
     CALLS.clear()
     make_stage(stage.root).map("length", count, shards("old"))
     assert CALLS == []
+
+
+def test_shards_that_share_their_bytes_only_with_each_other_take_room(stage):
+    first, second = (result.folder for result in stage.map("length", count, shards("aaa", "bbb")))
+    (second / "length.txt").unlink()
+    (second / "length.txt").hardlink_to(first / "length.txt")
+    store = stage.root / SHARD_STORE / "count"
+    assert set(unused_shards(store, ())) == {first, second}
+    assert unused_shards(store, {first}) == [second]
+    (stage.root / "object").hardlink_to(first / "length.txt")
+    assert unused_shards(store, ()) == []
 
 
 def test_until_a_stage_has_settled_the_shards_of_either_version_are_in_use(stage):
