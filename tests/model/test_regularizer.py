@@ -89,3 +89,16 @@ def test_rows_of_zeros_have_finite_first_and_second_derivatives(start, dtype):
 def test_the_gate_loss_is_each_tasks_mean_squared_distance_from_b():
     gates = torch.tensor([[0.2, 0.6], [0.5, 0.5]])
     torch.testing.assert_close(gate_loss(gates, 0.5), torch.tensor([(0.09 + 0.01) / 2, 0.0]))
+
+
+def test_a_regularizer_of_another_width_than_its_prompt_is_refused():
+    import numpy as np
+
+    from model.official import regularizer_of
+    from storage.errors import InputError
+    from storage.prompt_artifact import PromptArtifact
+
+    held = {name: one.detach().numpy() for name, one in GradientRegularizer(6, 2).named_parameters()}
+    artifact = PromptArtifact(np.zeros((3, 4), np.float32), held, {})
+    with pytest.raises(InputError, match="for rows of 6 numbers, its own have 4"):
+        regularizer_of(artifact)

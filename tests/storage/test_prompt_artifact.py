@@ -135,3 +135,14 @@ def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path):
 def test_writing_over_a_prompt_with_a_regularizer_leaves_none_of_it(folder):
     write_prompt(folder, PromptArtifact(artifact().prompt), "")
     assert read_prompt(folder).regularizer == {}
+
+
+def test_numbers_of_a_kind_that_is_not_read_are_one_line(tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    from storage.prompt_artifact import _tensors
+
+    save_file({"prompt": torch.zeros(2, 3, dtype=torch.bfloat16)}, tmp_path / "prompt.safetensors")
+    with pytest.raises(InputError, match=r"prompt\.safetensors: "):
+        _tensors(tmp_path / "prompt.safetensors")
