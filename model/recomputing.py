@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 
-import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
+
+from model.attention import is_plain_kernel_asked_for
 
 Function = Callable[..., Tensor]
 
@@ -22,10 +23,10 @@ def recomputed(function: Function, *arguments: object) -> Tensor:
     The second call comes when the context of the first is gone, but the kernel of attention must be chosen as it was
     then: `sdpa_kernel(MATH)`, which second derivatives need, switches the flash kernel off.
     """
-    flash: bool = torch.backends.cuda.flash_sdp_enabled()  # type: ignore[no-untyped-call]  # torch has no type for it
+    plain = is_plain_kernel_asked_for()
 
     def again(*given: object) -> Tensor:
-        with nullcontext() if flash else sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
             return function(*given)
 
     found: Tensor = checkpoint(again, *arguments, use_reentrant=False)

@@ -5,7 +5,9 @@ What is gained, none of it approximate:
 - padding is left out of everything but attention's scores;
 - cross-attention never projects the encoder's tokens: with few target positions it is cheaper to bring the query into
   the encoder's space (q·W_k) and to project what was pooled there (W_v after the softmax), because
-  q·(H·W_kᵀ)ᵀ = (q·W_k)·Hᵀ and p·(H·W_vᵀ) = (p·H)·W_vᵀ.
+  q·(H·W_kᵀ)ᵀ = (q·W_k)·Hᵀ and p·(H·W_vᵀ) = (p·H)·W_vᵀ;
+- products and attention by the kernels that are fastest for what they meet here (`model.products`,
+  `model.attention`).
 """
 
 import math
@@ -14,10 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear, scaled_dot_product_attention
+from torch.nn.functional import embedding
 
+from model.attention import attended
 from model.derivatives import rms_normed, tanh_gelu
 from model.packing import Packing
+from model.products import FrozenMatrix
 from model.recomputing import directly, recomputed
 
 FAMILY = ("t5", "mt5")
@@ -39,9 +43,9 @@ class FastT5:
         config = model.config
         self._embeddings: Tensor = model.get_input_embeddings().weight.detach()
         head = model.get_output_embeddings().weight.detach()
-        self._head: Tensor = head.to(torch.promote_types(head.dtype, torch.float32))  # a few positions pass through it
+        self._head = FrozenMatrix(head.to(torch.promote_types(head.dtype, torch.float32)))  # few positions meet it
         self.width: int = config.d_model
-        self.vocabulary: int = self._head.shape[0]
+        self.vocabulary: int = head.shape[0]
         self.device, self.dtype = self._embeddings.device, self._embeddings.dtype
         self.start_id, self.pad_id = start_id, pad_id
         self.layers = len(model.encoder.block)
@@ -82,12 +86,12 @@ class FastT5:
         unseen = torch.where(mask, 0.0, _MASKED).to(hidden.dtype)[:, None, :]
         state, packing = self.embed(ids).to(hidden.dtype), Packing(torch.ones_like(ids, dtype=torch.bool))
         for layer in self._decoder:
-            state = state + layer.attend(packing.packed(self._norm(state)), bias, packing).view_as(state)
+            state = state + packing.padded(layer.attend(packing.packed(self._norm(state)), bias, packing))
             state = state + layer.attend_encoded(self._norm(state), hidden, unseen)
             state = state + layer.feed_forward(self._norm(state))
         output = self._norm(state) * self._decoder_norm * self._scale
         with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 would make likely labels alike
-            return linear(output.to(self._head.dtype), self._head)
+            return self._head(output.to(self._head.dtype))
 
     def _norm(self, hidden: Tensor) -> Tensor:
         return rms_normed(hidden, self._epsilon)
@@ -105,45 +109,44 @@ class _Layer:
         attention, norm = block.layer[0].SelfAttention, block.layer[0].layer_norm
         self.heads, self.activation = heads, activation
         self.query_key_value = _after(norm, attention.q, attention.k, attention.v)  # [3·h·k, d]
-        self.output: Tensor = attention.o.weight.detach()
+        self.output = FrozenMatrix(attention.o.weight)
         if len(block.layer) == 3:  # a decoder's block
             cross, norm = block.layer[1].EncDecAttention, block.layer[1].layer_norm
             self.cross_query = _after(norm, cross.q)
             self.cross_key: Tensor = _by_head(cross.k, heads)  # [h, k, d]
             self.cross_value: Tensor = _by_head(cross.v, heads)
-            self.cross_output: Tensor = cross.o.weight.detach()
+            self.cross_output = FrozenMatrix(cross.o.weight)
         dense, norm = block.layer[-1].DenseReluDense, block.layer[-1].layer_norm
         self.gated = hasattr(dense, "wi_0")
         self.inner = _after(norm, dense.wi_0, dense.wi_1) if self.gated else _after(norm, dense.wi)
-        self.outer: Tensor = dense.wo.weight.detach()
+        self.outer = FrozenMatrix(dense.wo.weight)
 
     def attend(self, normed: Tensor, bias: Tensor, packing: Packing) -> Tensor:
-        """Self-attention with T5's unscaled scores, [positions, d] → [positions, d]."""
-        projected = packing.padded(linear(normed.to(self.output.dtype), self.query_key_value))
-        query, key, value = projected.view(packing.rows, packing.length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        pooled = scaled_dot_product_attention(query, key, value, attn_mask=bias.to(query.dtype), scale=1.0)
-        return linear(packing.packed(pooled.transpose(1, 2).flatten(2)), self.output)
+        """Self-attention, [positions, d] → [positions, d]."""
+        projected = packing.padded(self.query_key_value(normed.to(self.output.dtype)))
+        projected = projected.view(packing.rows, packing.length, 3, self.heads, -1)
+        return self.output(packing.packed(attended(projected, bias.to(projected.dtype))))
 
     def attend_encoded(self, normed: Tensor, encoded: Tensor, unseen: Tensor) -> Tensor:
         """Cross-attention in the encoder's own space: [rows, t, d], [rows, n, d] → [rows, t, d]."""
         rows, positions, width = normed.shape
-        query = linear(normed.to(self.cross_query.dtype), self.cross_query).view(rows, positions, self.heads, -1)
+        query = self.cross_query(normed.to(self.cross_query.dtype)).view(rows, positions, self.heads, -1)
         brought = torch.einsum("rthk,hkd->rhtd", query, self.cross_key).reshape(rows, -1, width)  # [rows, h·t, d]
         encoded = encoded.to(brought.dtype)
         weights = (brought @ encoded.transpose(1, 2) + unseen).softmax(-1)
         pooled = (weights.to(encoded.dtype) @ encoded).view(rows, self.heads, positions, width)
         context = torch.einsum("rhtd,hkd->rthk", pooled, self.cross_value)
-        return linear(context.flatten(2), self.cross_output)
+        return self.cross_output(context.flatten(2))
 
     def feed_forward(self, normed: Tensor) -> Tensor:
         """The dense layers, gated or not."""
-        inner = linear(normed.to(self.inner.dtype), self.inner)
+        inner = self.inner(normed.to(self.inner.dtype))
         if self.gated:
             gate, through = inner.chunk(2, dim=-1)
             active = self.activation(gate) * through
         else:
             active = self.activation(inner)
-        return linear(active.to(self.outer.dtype), self.outer)
+        return self.outer(active.to(self.outer.dtype))
 
 
 class _PositionBias:
@@ -184,9 +187,9 @@ def _by_head(layer: Any, heads: int) -> Tensor:
     return weight.view(heads, -1, weight.shape[1])
 
 
-def _after(norm: Any, *layers: Any) -> Tensor:
+def _after(norm: Any, *layers: Any) -> FrozenMatrix:
     """Linear layers of one input as one matrix, with the scale of the norm before them folded in."""
     together = torch.cat([layer.weight.detach() for layer in layers])
     wide = torch.promote_types(together.dtype, torch.float32)
     scaled: Tensor = together.to(wide) * norm.weight.detach().to(wide)
-    return scaled.to(together.dtype)
+    return FrozenMatrix(scaled.to(together.dtype))
