@@ -36,7 +36,7 @@ from storage.errors import InputError, TransientError, first_line
 from tasks.contract import Record, Reporter, Stage
 from tasks.fanout import PrefectFanOut
 from tasks.params import Params
-from tasks.pool import worker_processes
+from tasks.pool import rest_workers, worker_processes
 
 FULL_DISK_BYTES = 4_000_000  # with less than this Prefect's database cannot be written
 FULL_DISK_WORDS = ("No space left", "requested and")  # DuckDB's and NumPy's; their scratch files may be gone by now
@@ -120,6 +120,7 @@ class Run:
         try:
             with self.pipeline.claimed(node.name) if commit else nullcontext():
                 record = execute(stage, lambda: self._refuse_changed(stage))
+            rest_workers()
             with self._dvc:
                 refuse_changed(self.pipeline, stage)
                 keep_listings(self.pipeline, node.name)

@@ -8,26 +8,55 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.connection import wait
+
+import psutil
 
 from storage.errors import TransientError
 from tasks.contract import Job, Record
 
+LARGE_BYTES = 400 * 1024**2  # of a worker between two stages: with less it is quicker to go on with it
+
 
 @dataclass
 class _Workers:
-    """The processes at hand; replaced as a whole when one of them is killed."""
+    """The processes at hand; replaced as a whole when one of them is killed, and when a stage is done with them."""
 
     count: int
     pool: ProcessPoolExecutor
     lock: threading.Lock = field(default_factory=threading.Lock)
+    under_way: int = 0
+
+    def execute(self, job: Job) -> Record:
+        """Have one of them do a job, and wait for it."""
+        with self.lock:
+            pool = self.pool
+            self.under_way += 1
+        try:
+            future: Future[Record] = pool.submit(job.execute)
+            return future.result()
+        except BrokenProcessPool as error:
+            self.replace(pool)
+            raise TransientError(
+                f"{job.name}: a worker process was killed: is there memory enough? try --workers 1"
+            ) from error
+        finally:
+            with self.lock:
+                self.under_way -= 1
 
     def replace(self, broken: ProcessPoolExecutor) -> None:
         """Start new processes, once however many threads notice."""
         with self.lock:
             if self.pool is broken:
                 broken.shutdown(wait=False, cancel_futures=True)
+                self.pool = _new_pool(self.count)
+
+    def rest(self) -> None:
+        """End the processes if one of them has grown large and none is at work; new ones start with the next job."""
+        with self.lock:
+            if self.under_way == 0 and any(_memory(child.pid) > LARGE_BYTES for child in active_children()):
+                self.pool.shutdown()
                 self.pool = _new_pool(self.count)
 
 
@@ -56,6 +85,14 @@ def _leave_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def _memory(process: int | None) -> int:
+    """Bytes that a process holds, none if it is gone."""
+    try:
+        return int(psutil.Process(process).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
 def _new_pool(count: int) -> ProcessPoolExecutor:
     threads = max(len(os.sched_getaffinity(0)) // count, 1)
     return ProcessPoolExecutor(count, get_context("spawn"), initializer=_start_worker, initargs=(threads,))
@@ -78,12 +115,10 @@ def execute(job: Job) -> Record:
     if _workers is None:
         with _alone:
             return job.execute()
-    pool = _workers.pool
-    try:
-        future: Future[Record] = pool.submit(job.execute)
-        return future.result()
-    except BrokenProcessPool as error:
-        _workers.replace(pool)
-        raise TransientError(
-            f"{job.name}: a worker process was killed: is there memory enough? try --workers 1"
-        ) from error
+    return _workers.execute(job)
+
+
+def rest_workers() -> None:
+    """A stage is done: give back the memory that its models and the library's kernels took in the workers."""
+    if _workers is not None:
+        _workers.rest()

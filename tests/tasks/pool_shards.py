@@ -49,3 +49,12 @@ def alone(payload, folder):
     beside = len(_running) - 1
     _running.remove(folder)
     return {"beside": beside}
+
+
+def waits(payload, folder):
+    """Say that it has begun, and end when it is told to."""
+    until = Path(payload["until"])
+    until.with_suffix(".seen").touch()
+    while not until.exists():
+        time.sleep(0.01)
+    return {"came": "to its end"}

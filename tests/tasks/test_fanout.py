@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import orjson
+import psutil
 import pytest
 
 from tasks import pool
@@ -94,3 +96,37 @@ def test_threads_of_a_dask_worker_take_turns_for_libraries_are_loaded_as_they_ar
     jobs = [Job(f"s{i}", "pool_shards:alone", {}, {}, str(tmp_path / f"shard-{i}"), 1) for i in range(4)]
     with ThreadPoolExecutor(4) as threads:
         assert [record["beside"] for record in threads.map(pool.execute, jobs)] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("large", "others"), [(0, True), (1 << 50, False)], ids=["large", "small"])
+def test_workers_that_have_grown_large_are_let_go_between_stages(tmp_path, monkeypatch, large, others):
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.syspath_prepend(HERE)
+    monkeypatch.setattr(pool, "LARGE_BYTES", large)
+    jobs = [
+        Job(f"s{i}", "pool_shards:well", {"tries": str(tmp_path / f"tries-{i}")}, {}, str(tmp_path / f"shard-{i}"), 1)
+        for i in range(2)
+    ]
+    with pool.worker_processes(1):
+        first = pool.execute(jobs[0])["process"]
+        pool.rest_workers()
+        assert psutil.pid_exists(first) is not others
+        assert (pool.execute(jobs[1])["process"] != first) is others
+
+
+def test_workers_are_not_let_go_while_one_is_at_work(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.syspath_prepend(HERE)
+    monkeypatch.setattr(pool, "LARGE_BYTES", 0)
+    job = Job("s", "pool_shards:waits", {"until": str(tmp_path / "go")}, {}, str(tmp_path / "shard"), 1)
+    with pool.worker_processes(1), ThreadPoolExecutor(1) as threads:
+        under_way = threads.submit(pool.execute, job)
+        wait_for(tmp_path / "go.seen")
+        pool.rest_workers()
+        (tmp_path / "go").touch()
+        assert under_way.result() == {"came": "to its end"}
+
+
+def wait_for(path):
+    while not path.exists():
+        time.sleep(0.01)
