@@ -120,7 +120,6 @@ class Run:
         try:
             with self.pipeline.claimed(node.name) if commit else nullcontext():
                 record = execute(stage, lambda: self._refuse_changed(stage))
-            rest_workers()
             with self._dvc:
                 refuse_changed(self.pipeline, stage)
                 keep_listings(self.pipeline, node.name)
@@ -132,6 +131,8 @@ class Run:
             with self._dvc, suppress(InputError, OSError):  # a full disk ends both; the first reason is the one to tell
                 announce(self.pipeline, node, "FAIL", run_id, datetime.now(UTC), {"error": str(error)})
             raise
+        finally:
+            rest_workers()
         with self._dvc:
             announce(self.pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
         tell_prefect(self.pipeline.root, node, why, record, self.reporter.say)

@@ -1,7 +1,7 @@
 """Self-attention with T5's unscaled scores, by the kernel that suits the rows and what their passes are for.
 
-Torch's fused kernel never writes the weights down, for which it computes them again in the backward pass. Short rows on
-a processor do better without it: their weights stay in its cache, and plain products of kept weights are faster.
+Torch's fused kernel never writes the weights down, and so computes them again in the backward pass. Short rows on a
+processor do better without it: their weights stay in its cache, and plain products of kept weights are faster.
 """
 
 from typing import Any
@@ -22,7 +22,9 @@ def attended(projected: Tensor, bias: Tensor) -> Tensor:
         projected: queries, keys and values of h heads, [rows, n, 3, h, k].
         bias: added to the scores, without a gradient, [1 or rows, h, n, n].
     """
-    if projected.device.type == "cpu" and projected.shape[1] <= _SHORT and not is_plain_kernel_asked_for():
+    wide = projected.dtype in (torch.float32, torch.float64)  # narrower scores want torch's kernel, which widens them
+    short = projected.shape[1] <= _SHORT and projected.device.type == "cpu"
+    if wide and short and not is_plain_kernel_asked_for():
         kept: Tensor = _KeptWeights.apply(projected, bias)  # type: ignore[no-untyped-call]  # torch has no type for it
         return kept
     query, key, value = projected.permute(2, 0, 3, 1, 4)

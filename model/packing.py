@@ -3,9 +3,8 @@
 Matrix products and norms take positions one by one, so that padding in them is work for nothing. Only attention needs
 rows of one length. Moving costs about as much as a twentieth of a layer; below that share of padding it stays.
 
-The list is filled up to a multiple of a few positions, so that products meet few different numbers of rows
-(`model.products` says why). What fills it up is computed with and never seen: all but attention takes positions one by
-one, and rows have no place for it.
+The list is filled up with zeros to a round length, so that products meet few different numbers of rows
+(`model.products` says why). Rows have no place for what comes of them.
 """
 
 from typing import Any
@@ -15,7 +14,8 @@ from torch.autograd import Function
 from torch.nn.functional import pad
 
 WORTH = 0.05  # share of padding from which on rows are packed
-GRAIN = 32  # a list of this many positions or more is filled up to a multiple of it
+GRAIN, FINE_GRAIN = 32, 8  # a list's length is a multiple of the first; of the second, where it is short
+SHORT = 128  # positions
 
 
 class Packing:
@@ -25,39 +25,28 @@ class Packing:
         self.rows, self.length = mask.shape
         flat = mask.flatten()
         held = flat.nonzero().squeeze(1)
-        self._places = len(flat)
         self._moves: tuple[Tensor, Tensor, Tensor] | None = None
         if len(held) < (1 - WORTH) * len(flat):
-            origin, pads = (flat.cumsum(0) - 1).clamp(min=0), (~flat).nonzero().squeeze(1)
-            self._moves = pad(held, (0, _missing(len(held)))), origin, pads
+            self._moves = held, (flat.cumsum(0) - 1).clamp(min=0), (~flat).nonzero().squeeze(1)
+        self._positions = len(flat) if self._moves is None else len(held)
+        self._filling = -self._positions % (GRAIN if self._positions > SHORT else FINE_GRAIN)
 
     def packed(self, rows: Tensor) -> Tensor:
-        """[rows, n, …] → [positions, …]."""
+        """[rows, n, …] → [positions, …], zeros at the end."""
         flat = rows.flatten(0, 1)
-        if self._moves is None:
-            missing = _missing(len(flat))
-            return pad(flat, (0, 0) * (flat.dim() - 1) + (0, missing)) if missing else flat
-        positions: Tensor = _Packed.apply(flat, *self._moves)  # type: ignore[no-untyped-call]  # torch has no type for it
-        return positions
+        positions: Tensor = flat if self._moves is None else _Packed.apply(flat, *self._moves)  # type: ignore[no-untyped-call]  # torch has no type for it
+        return pad(positions, (0, 0) * (flat.dim() - 1) + (0, self._filling)) if self._filling else positions
 
     def padded(self, positions: Tensor) -> Tensor:
         """[positions, …] → [rows, n, …], zeros at padding."""
-        if self._moves is None:
-            return positions[: self._places].view(self.rows, self.length, *positions.shape[1:])
-        flat: Tensor = _Padded.apply(positions, *self._moves)  # type: ignore[no-untyped-call]
+        flat = positions[: self._positions]
+        if self._moves is not None:
+            flat = _Padded.apply(flat, *self._moves)  # type: ignore[no-untyped-call]
         return flat.view(self.rows, self.length, *flat.shape[1:])
 
 
-def _missing(positions: int) -> int:
-    """How many positions a list is short of the next multiple."""
-    return -positions % GRAIN if positions > GRAIN else 0
-
-
 class _Packed(Function):
-    """Takes the positions `held`; its derivative is to put them back, and that one's is to take them again.
-
-    Behind them `held` names the first place a few times more: a list of a round length, whose end nobody reads.
-    """
+    """Takes the positions `held`; its derivative is to put them back, and that one's is to take them again."""
 
     @staticmethod
     def forward(ctx: Any, flat: Tensor, held: Tensor, origin: Tensor, pads: Tensor) -> Tensor:

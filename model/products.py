@@ -1,8 +1,8 @@
 """Products with a frozen matrix, by the faster of torch's two libraries.
 
-In float32 torch multiplies by MKL, which leaves the wide vector units of processors by others than its maker unused,
-and which reads a matrix as it lies, each time. oneDNN, which torch brings as well, uses those units and takes a matrix
-in a layout of its own, made once: a fifth faster on many rows, three times as fast for few rows and a vocabulary.
+In float32 torch multiplies by MKL, which reads a matrix as it lies, each time. oneDNN, which torch brings, too, has
+a layout of its own for it, made once. Measured on a processor with AVX-512 that is not Intel's: a fifth faster on many
+rows, three times as fast for few rows and a vocabulary.
 
 Torch has an operator for it, without derivatives; those of a product with a constant are products with that constant,
 so that here they are two lines. oneDNN makes a kernel for every number of rows, which takes a millisecond and half a
@@ -19,58 +19,58 @@ from torch.nn.functional import linear
 _OPERATORS: Any = torch.ops.mkldnn
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available() and hasattr(_OPERATORS, "_linear_pointwise")  # type: ignore[no-untyped-call]  # torch has no type for it
 _WIDE = _HAS_ONEDNN and "AVX512" in torch.backends.cpu.get_cpu_capability()
-_NO_KERNEL = "could not create a primitive"  # what oneDNN says when memory has run out
+NO_KERNEL = "could not create a primitive"  # all that oneDNN says when memory has run out
 _ROWS = 1024  # that a layout is made for; it serves any number
 
 
 class FrozenMatrix:
     """A constant matrix [e, d]; calling it multiplies by its transpose: [..., d] → [..., e].
 
-    It is held once, in the layout its products want; with derivatives once more, for those of the transpose.
+    Args:
+        matrix: in any layout; it is not copied.
+        packs: hold it once more in oneDNN's layout where that is faster, and its transpose where derivatives are taken.
     """
 
-    def __init__(self, matrix: Tensor, transposed: "FrozenMatrix | None" = None) -> None:
+    def __init__(self, matrix: Tensor, *, packs: bool = False) -> None:
+        self._matrix = matrix.detach()
         self.dtype = matrix.dtype
-        self._is_packed = _WIDE and matrix.device.type == "cpu" and matrix.dtype == torch.float32
-        self._matrix: Tensor = _packed(matrix.detach()) if self._is_packed else matrix.detach()
-        self._transposed = transposed
+        self._packs = packs and _WIDE and matrix.device.type == "cpu" and matrix.dtype == torch.float32
+        self._layouts: dict[bool, Tensor] = {}  # of the matrix, and (True) of its transpose
 
     def __call__(self, values: Tensor) -> Tensor:
         """Values [..., d], of the matrix's type, times its transpose; differentiable any number of times."""
-        if not self._is_packed:
+        if not self._packs:
             return linear(values, self._matrix)
-        found: Tensor = _Product.apply(values, self)  # type: ignore[no-untyped-call]  # torch has no type for it
+        found: Tensor = _Product.apply(values, self, False)  # type: ignore[no-untyped-call]  # torch has no type for it
         return found
 
-    def product(self, values: Tensor) -> Tensor:
-        """The same by oneDNN, without derivatives; where it has no memory for a kernel, by torch's other library."""
-        try:
-            found: Tensor = _OPERATORS._linear_pointwise(values, self._matrix, None, "none", [], "")  # noqa: SLF001 - its only name
-        except RuntimeError as error:
-            if _NO_KERNEL not in str(error):
-                raise
-            return linear(values, self._matrix.to_dense())
-        return found
+    def product(self, values: Tensor, *, transposed: bool) -> Tensor:
+        """Without derivatives: values [..., d] → [..., e], or as the derivative has it [..., e] → [..., d].
 
-    def transposed(self) -> "FrozenMatrix":
-        """The transpose [d, e], which derivatives multiply by."""
-        if self._transposed is None:
-            self._transposed = FrozenMatrix(self._matrix.to_dense().t(), transposed=self)
-        return self._transposed
-
-
-def _packed(matrix: Tensor) -> Tensor:
-    """The matrix in oneDNN's layout."""
-    packed: Tensor = _OPERATORS._reorder_linear_weight(matrix.contiguous(), _ROWS)  # noqa: SLF001 - its only name
-    return packed
+        Once there was no memory for a kernel oneDNN makes none in this process: torch's other library does the rest.
+        """
+        matrix = self._matrix.t() if transposed else self._matrix
+        if self._packs:
+            try:
+                if transposed not in self._layouts:
+                    self._layouts[transposed] = _OPERATORS._reorder_linear_weight(matrix.contiguous(), _ROWS)  # noqa: SLF001 - its only name
+                found: Tensor = _OPERATORS._linear_pointwise(values, self._layouts[transposed], None, "none", [], "")  # noqa: SLF001 - as above
+            except RuntimeError as error:
+                if str(error) != NO_KERNEL:
+                    raise
+                self._packs = False
+                self._layouts.clear()
+            else:
+                return found
+        return linear(values, matrix)
 
 
 class _Product(Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, matrix: FrozenMatrix) -> Tensor:
-        ctx.matrix = matrix
-        return matrix.product(values)
+    def forward(ctx: Any, values: Tensor, matrix: FrozenMatrix, transposed: bool) -> Tensor:
+        ctx.matrix, ctx.transposed = matrix, transposed
+        return matrix.product(values, transposed=transposed)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        return _Product.apply(gradient, ctx.matrix.transposed()), None  # type: ignore[no-untyped-call]
+        return _Product.apply(gradient, ctx.matrix, not ctx.transposed), None, None  # type: ignore[no-untyped-call]

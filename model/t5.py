@@ -43,7 +43,8 @@ class FastT5:
         config = model.config
         self._embeddings: Tensor = model.get_input_embeddings().weight.detach()
         head = model.get_output_embeddings().weight.detach()
-        self._head = FrozenMatrix(head.to(torch.promote_types(head.dtype, torch.float32)))  # few positions meet it
+        packs = not recompute  # who computes again to save memory has none for a second layout of the weights
+        self._head = FrozenMatrix(head.to(torch.promote_types(head.dtype, torch.float32)), packs=packs)
         self.width: int = config.d_model
         self.vocabulary: int = head.shape[0]
         self.device, self.dtype = self._embeddings.device, self._embeddings.dtype
@@ -53,8 +54,8 @@ class FastT5:
         self._scale: float = config.d_model**-0.5 if getattr(config, "scale_decoder_outputs", False) else 1.0
         self._run = recomputed if recompute else directly
         heads, act = config.num_heads, _activation(config, model.encoder.block[0].layer[-1].DenseReluDense.act)
-        self._encoder = [_Layer(block, heads, act) for block in model.encoder.block]
-        self._decoder = [_Layer(block, heads, act) for block in model.decoder.block]
+        self._encoder = [_Layer(block, heads, act, packs=packs) for block in model.encoder.block]
+        self._decoder = [_Layer(block, heads, act) for block in model.decoder.block]  # few positions go through it
         self._encoder_norm: Tensor = model.encoder.final_layer_norm.weight.detach()
         self._decoder_norm: Tensor = model.decoder.final_layer_norm.weight.detach()
         self._encoder_bias = _PositionBias(model.encoder, config, both_ways=True)
@@ -89,9 +90,9 @@ class FastT5:
             state = state + packing.padded(layer.attend(packing.packed(self._norm(state)), bias, packing))
             state = state + layer.attend_encoded(self._norm(state), hidden, unseen)
             state = state + layer.feed_forward(self._norm(state))
-        output = self._norm(state) * self._decoder_norm * self._scale
+        output = packing.packed(self._norm(state) * self._decoder_norm * self._scale)
         with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 would make likely labels alike
-            return self._head(output.to(self._head.dtype))
+            return packing.padded(self._head(output.to(self._head.dtype)))
 
     def _norm(self, hidden: Tensor) -> Tensor:
         return rms_normed(hidden, self._epsilon)
@@ -105,11 +106,11 @@ def _activation(config: Any, otherwise: Activation) -> Activation:
 class _Layer:
     """The matrices of one block; h heads of k dimensions each."""
 
-    def __init__(self, block: Any, heads: int, activation: Activation) -> None:
+    def __init__(self, block: Any, heads: int, activation: Activation, *, packs: bool = False) -> None:
         attention, norm = block.layer[0].SelfAttention, block.layer[0].layer_norm
         self.heads, self.activation = heads, activation
-        self.query_key_value = _after(norm, attention.q, attention.k, attention.v)  # [3·h·k, d]
-        self.output = FrozenMatrix(attention.o.weight)
+        self.query_key_value = _after(norm, attention.q, attention.k, attention.v, packs=packs)  # [3·h·k, d]
+        self.output = FrozenMatrix(attention.o.weight, packs=packs)
         if len(block.layer) == 3:  # a decoder's block
             cross, norm = block.layer[1].EncDecAttention, block.layer[1].layer_norm
             self.cross_query = _after(norm, cross.q)
@@ -118,8 +119,9 @@ class _Layer:
             self.cross_output = FrozenMatrix(cross.o.weight)
         dense, norm = block.layer[-1].DenseReluDense, block.layer[-1].layer_norm
         self.gated = hasattr(dense, "wi_0")
-        self.inner = _after(norm, dense.wi_0, dense.wi_1) if self.gated else _after(norm, dense.wi)
-        self.outer = FrozenMatrix(dense.wo.weight)
+        inner = (dense.wi_0, dense.wi_1) if self.gated else (dense.wi,)
+        self.inner = _after(norm, *inner, packs=packs)
+        self.outer = FrozenMatrix(dense.wo.weight, packs=packs)
 
     def attend(self, normed: Tensor, bias: Tensor, packing: Packing) -> Tensor:
         """Self-attention, [positions, d] → [positions, d]."""
@@ -187,9 +189,9 @@ def _by_head(layer: Any, heads: int) -> Tensor:
     return weight.view(heads, -1, weight.shape[1])
 
 
-def _after(norm: Any, *layers: Any) -> FrozenMatrix:
+def _after(norm: Any, *layers: Any, packs: bool = False) -> FrozenMatrix:
     """Linear layers of one input as one matrix, with the scale of the norm before them folded in."""
     together = torch.cat([layer.weight.detach() for layer in layers])
     wide = torch.promote_types(together.dtype, torch.float32)
     scaled: Tensor = together.to(wide) * norm.weight.detach().to(wide)
-    return FrozenMatrix(scaled.to(together.dtype))
+    return FrozenMatrix(scaled.to(together.dtype), packs=packs)

@@ -16,12 +16,12 @@ import psutil
 from storage.errors import TransientError
 from tasks.contract import Job, Record
 
-LARGE_BYTES = 400 * 1024**2  # of a worker between two stages: with less it is quicker to go on with it
+LARGE_BYTES = 400 * 1024**2  # a larger worker is ended between two stages; a smaller one is quicker to keep
 
 
 @dataclass
 class _Workers:
-    """The processes at hand; replaced as a whole when one of them is killed, and when a stage is done with them."""
+    """The processes at hand; replaced as a whole when one is killed, or has grown large by the end of a stage."""
 
     count: int
     pool: ProcessPoolExecutor
@@ -55,9 +55,10 @@ class _Workers:
     def rest(self) -> None:
         """End the processes if one of them has grown large and none is at work; new ones start with the next job."""
         with self.lock:
-            if self.under_way == 0 and any(_memory(child.pid) > LARGE_BYTES for child in active_children()):
-                self.pool.shutdown()
-                self.pool = _new_pool(self.count)
+            if self.under_way or all(_memory(child.pid) <= LARGE_BYTES for child in active_children()):
+                return
+            idle, self.pool = self.pool, _new_pool(self.count)
+        idle.shutdown(wait=False)
 
 
 _workers: _Workers | None = None

@@ -297,3 +297,21 @@ class TestHeldOut:
             held_out_losses(Passes(backbone), prompt, regularizer, tasks, form_of(order)) for order in (1, 2)
         )
         assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_float32_gives_the_gradients_of_float64(order):
+    """The layouts and kernels of float32, and lists that are filled up, with their derivatives."""
+    found = {}
+    for dtype in (torch.float32, torch.float64):
+        chance = np.random.default_rng(0)
+        tasks = [MixedTask(task(chance, size=5), task(chance, size=5), 0.7) for _ in range(2)]
+        backbone = backbone_of(t5(gated=True, tied=False, dtype=dtype))
+        torch.manual_seed(1)
+        theta, regularizer = torch.randn(17, backbone.width).to(dtype), GradientRegularizer(backbone.width, 4).to(dtype)
+        form = StepForm(order=order, inner_form="rms")
+        found[dtype] = meta_gradients(Passes(backbone), theta, regularizer, tasks, form, 0.3)
+    narrow, wide = found.values()
+    torch.testing.assert_close(narrow.prompt.double(), wide.prompt, rtol=1e-3, atol=1e-5)
+    for name, gradient in wide.regularizer.items():
+        torch.testing.assert_close(narrow.regularizer[name].double(), gradient, rtol=1e-3, atol=1e-5)

@@ -57,4 +57,4 @@ def waits(payload, folder):
     until.with_suffix(".seen").touch()
     while not until.exists():
         time.sleep(0.01)
-    return {"came": "to its end"}
+    return {"process": os.getpid()}

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import orjson
-import psutil
 import pytest
 
 from tasks import pool
 from tasks.contract import Job
 
 HERE = Path(__file__).parent
+SECONDS = 60
 PROGRAM = textwrap.dedent("""
     import sys
     from pathlib import Path
@@ -110,7 +110,6 @@ def test_workers_that_have_grown_large_are_let_go_between_stages(tmp_path, monke
     with pool.worker_processes(1):
         first = pool.execute(jobs[0])["process"]
         pool.rest_workers()
-        assert psutil.pid_exists(first) is not others
         assert (pool.execute(jobs[1])["process"] != first) is others
 
 
@@ -118,15 +117,19 @@ def test_workers_are_not_let_go_while_one_is_at_work(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     monkeypatch.syspath_prepend(HERE)
     monkeypatch.setattr(pool, "LARGE_BYTES", 0)
-    job = Job("s", "pool_shards:waits", {"until": str(tmp_path / "go")}, {}, str(tmp_path / "shard"), 1)
+    go = tmp_path / "go"
+    waiting = Job("s", "pool_shards:waits", {"until": str(go)}, {}, str(tmp_path / "waiting"), 1)
+    later = Job("t", "pool_shards:well", {"tries": str(tmp_path / "tries")}, {}, str(tmp_path / "later"), 1)
     with pool.worker_processes(1), ThreadPoolExecutor(1) as threads:
-        under_way = threads.submit(pool.execute, job)
-        wait_for(tmp_path / "go.seen")
+        under_way = threads.submit(pool.execute, waiting)
+        wait_for(go.with_suffix(".seen"))
         pool.rest_workers()
-        (tmp_path / "go").touch()
-        assert under_way.result() == {"came": "to its end"}
+        go.touch()
+        assert under_way.result(SECONDS)["process"] == pool.execute(later)["process"]
 
 
 def wait_for(path):
+    deadline = time.monotonic() + SECONDS
     while not path.exists():
+        assert time.monotonic() < deadline, f"{path} does not come"
         time.sleep(0.01)
