@@ -21,6 +21,7 @@ Row = dict[str, Any]
 Details = Callable[[Path, dict[str, Any]], list[Row]]
 
 REPORT_URL = "SUPMER_REPORT_URL"  # in the environment: where a browser that looks at Prefect finds the report
+REPORT_PLACE = "/report"  # of the servers that this program starts
 REPORT = Path("report", "index.html")
 MOST_ROWS = 500
 
@@ -42,10 +43,21 @@ def tell_prefect(
             cut = f" (the first {MOST_ROWS} of {len(rows):,})" if len(rows) > MOST_ROWS else ""
             create_table_artifact(rows[:MOST_ROWS], key=f"{node.name}-table", description=f"{title}{cut}")
         if node.name == "report":
-            link = os.environ.get(REPORT_URL) or (root / REPORT).resolve().as_uri()
-            create_link_artifact(link, link_text="The report", key="report-link", description=str(root / REPORT))
+            create_link_artifact(
+                report_link(root), link_text="The report", key="report-link", description=str(root / REPORT)
+            )
     except Exception as error:  # noqa: BLE001 - whatever it is, the stage has done its work
         say(f"{node.name}: its page in Prefect's interface is not whole: {first_line(error)}")
+
+
+def report_link(root: Path) -> str:
+    """Where the report is: at a server of this program's, else (a browser may refuse to follow it) in its file."""
+    return os.environ.get(REPORT_URL) or (root / REPORT).resolve().as_uri()
+
+
+def report_is_served() -> None:
+    """From here on runs report to a server that this program started, which serves the report, too."""
+    os.environ.setdefault(REPORT_URL, f"{REPORT_PLACE}/")
 
 
 def page(node: Node, why: tuple[str, ...], record: dict[str, Any]) -> str:
@@ -105,6 +117,16 @@ def _exclusions(_root: Path, record: dict[str, Any]) -> list[Row]:
     return [{"reason": reason, "documents": count} for reason, count in most_first]
 
 
+def _vectors(root: Path, record: dict[str, Any]) -> list[Row]:
+    from storage.parquet import count_rows
+
+    common = {name: record[name] for name in ("model", "dimension", "dtype")}
+    shards = sorted((root / "data" / "embeddings").glob("*.parquet"))
+    return [
+        {"shard": path.stem, "sentences": count_rows(path), "bytes": path.stat().st_size} | common for path in shards
+    ]
+
+
 def _cluster_sizes(root: Path, _record: dict[str, Any]) -> list[Row]:
     with (root / "data" / "plots" / "cluster_sizes.csv").open(newline="") as file:
         return list(csv.DictReader(file))
@@ -146,6 +168,7 @@ def _scores(root: Path, _record: dict[str, Any]) -> list[Row]:
 DETAILS: dict[str, tuple[str, Details]] = {
     "acquire": ("What came from outside", _sources),
     "sample": ("Documents left out, by reason", _exclusions),
+    "embed": ("Vectors by shard", _vectors),
     "cluster": ("Training sentences of each cluster, largest first", _cluster_sizes),
     "materialize": ("Tasks by format", _tasks),
     "metatrain": ("The prompts that were trained, with their held-out losses", _trainings),

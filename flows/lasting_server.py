@@ -19,6 +19,7 @@ from pathlib import Path
 
 import click
 
+from flows.artifacts import REPORT_PLACE
 from flows.lock import SCHEDULE, is_free
 from flows.prefect_home import HOME
 from flows.server_ready import wait_until_ready
@@ -141,7 +142,7 @@ def main() -> None:
 
     app = create_app(final=True)
     report = StaticFiles(directory=root / "report", html=True, check_dir=False)
-    app.router.routes.insert(0, Mount("/report", report))  # before Prefect's own pages, which take every address
+    app.router.routes.insert(0, Mount(REPORT_PLACE, report))  # before Prefect's own pages, which take every address
     # An open browser holds on to its connections: they are not waited for.
     config = uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])

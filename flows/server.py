@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.artifacts import REPORT_URL
+from flows.artifacts import report_is_served
 from flows.lasting_server import announced
 
 GOODBYE_SECONDS = 5
@@ -42,7 +42,7 @@ def start_server(root: Path, log: Path) -> subprocess.Popen[bytes] | None:
     """
     if os.environ.get("PREFECT_API_URL"):
         return None
-    os.environ.setdefault(REPORT_URL, "/report/")  # `supmer ui` serves it there
+    report_is_served()
     if lasting := announced(root):
         os.environ["PREFECT_API_URL"] = lasting
         return None

@@ -91,6 +91,11 @@ def bad_rows(vectors: Vectors) -> npt.NDArray[np.int64]:
     return np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
 
 
+def spoiled(vector: npt.NDArray[np.floating]) -> str:
+    """What is wrong with a bad row, in words."""
+    return "NaN or infinity" if not np.isfinite(vector).all() else "zeros" if not vector.any() else "absurd numbers"
+
+
 def refuse_bad_vectors(vectors: Vectors, place: str, first: int) -> None:
     """Raise an InputError that names the first row whose vector is not finite, or zero."""
     bad = bad_rows(vectors)

@@ -26,13 +26,12 @@ from storage.parquet import count_rows, write_shard
 from storage.sources import read_manifest
 from storage.vectors import Made, file_hashes, made_by, model_hash, vector_array, vector_type
 from tasks.cluster_assign import ASSIGNMENTS, NEAREST, NEAREST_SCHEMA, RAW, TALLY, assign, describe
-from tasks.cluster_backbone import BACKBONE, Means, backbone_means
+from tasks.cluster_backbone import BACKBONE, SENTENCES, Means, backbone_means
 from tasks.cluster_draw import CENTROIDS, DRAWN, draw, train
 from tasks.cluster_small import Settled, Tally, figures, settle
 from tasks.contract import Record, Shard, ShardResult, Stage
 
 DOCUMENTS = "data/corpus/documents"
-SENTENCES = "data/corpus/sentences"
 EMBEDDINGS = "data/embeddings"
 EMBEDDER = "data/sources/embedder"
 ASSIGNED = "data/clusters/assignments"

@@ -10,14 +10,16 @@ import pyarrow.parquet as pq
 
 from model.device import device
 from model.encoder import encode, load_encoder
+from storage.errors import InputError
 from storage.formats import FORMATS
 from storage.hashing import file_hash
 from storage.sources import read_manifest
-from storage.vectors import model_hash
+from storage.vectors import bad_rows, model_hash, spoiled
 from tasks.cluster_assign import PICK, PICKS
 from tasks.contract import Record, Shard, ShardResult, Stage
 
 BACKBONE = "data/sources/backbone"
+SENTENCES = "data/corpus/sentences"
 _VECTORS = "vectors.npy"
 
 Means = npt.NDArray[np.float32]
@@ -73,5 +75,9 @@ def encode_rows(payload: Record, folder: Path) -> Record:
     rows = np.load(payload["rows_path"])
     where = device(payload["number"])
     encoder = load_encoder(payload["model"], Path(payload["folder"]), payload["model_hash"], where)
-    np.save(folder / _VECTORS, encode(encoder, texts.take(rows).to_pylist()))
+    vectors = encode(encoder, texts.take(rows).to_pylist())
+    if (bad := bad_rows(vectors)).size:
+        place = f"{SENTENCES}/{Path(payload['path']).name}: row {int(rows[bad[0]]) + 1}"
+        raise InputError(f"{place}: the backbone gives {spoiled(vectors[bad[0]])} for it: is the backbone damaged?")
+    np.save(folder / _VECTORS, vectors)
     return {"rows": len(rows), "dimension": encoder.dimension}

@@ -12,7 +12,7 @@ from model.encoder import encode, load_encoder
 from storage.errors import InputError
 from storage.parquet import count_rows
 from storage.sources import read_manifest
-from storage.vectors import Made, bad_rows, file_hashes, model_hash, write_vectors
+from storage.vectors import Made, bad_rows, file_hashes, model_hash, spoiled, write_vectors
 from tasks.contract import Record, Shard, Stage
 
 SENTENCES = "data/corpus/sentences"
@@ -66,5 +66,6 @@ def _refuse_bad(vectors: npt.NDArray[np.float32], stored: npt.NDArray[np.floatin
     vector, kept = vectors[row], stored[row]
     if np.isfinite(vector).all() and vector.any() and not (np.isfinite(kept).all() and kept.any()):
         raise InputError(f"{where}: its vector does not fit float16: set embed.dtype: float32 in params.yaml")
-    gives = "NaN or infinity" if not np.isfinite(vector).all() else "zeros" if not vector.any() else "absurd numbers"
-    raise InputError(f"{where}: the model gives {gives} for it: the model is damaged, or not made for this text")
+    raise InputError(
+        f"{where}: the model gives {spoiled(vector)} for it: the model is damaged, or not made for this text"
+    )

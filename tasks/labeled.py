@@ -19,7 +19,7 @@ from storage.labeled_pool import LabeledPool, LabeledSet, write_groups, write_se
 from storage.parquet import write_shard
 from storage.rows import Array, Integers
 from storage.sources import AcquiredSource, read_manifest
-from storage.vectors import model_hash
+from storage.vectors import bad_rows, model_hash, spoiled
 from tasks.cluster_draw import one_core
 from tasks.contract import Record, Shard, ShardResult, Stage
 from tasks.labeled_data import columns_to_read
@@ -115,9 +115,8 @@ def write_vectors(payload: Record, folder: Path) -> Record:
     place = device(payload["first"] // _PART_EXAMPLES)
     encoder = load_encoder(payload["model"], Path(payload["model_path"]), payload["model_hash"], place)
     vectors = encode(encoder, joined)
-    if not np.isfinite(vectors).all():
-        example = joined[int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])]
-        what = f"the {payload['model']} gives NaN or infinity for {example[:40]!r}"
+    if (bad := bad_rows(vectors)).size:
+        what = f"the {payload['model']} gives {spoiled(vectors[bad[0]])} for {joined[bad[0]][:40]!r}"
         raise InputError(f"acquire.datasets.{payload['name']}: {what}: the model is damaged, or not made for this text")
     np.save(folder / _VECTORS, vectors)
     return {"rows": len(vectors)}

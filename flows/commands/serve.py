@@ -99,10 +99,14 @@ class Plan:
 @contextmanager
 def _server(root: Path, port: int) -> Iterator[str]:
     """The API address of the server that keeps the schedule: one that is there, or our own."""
+    from flows.artifacts import report_is_served
     from flows.lasting_server import announced, start_lasting_server
     from flows.server_ready import wait_until_ready
 
-    if there := os.environ.get("PREFECT_API_URL") or announced(root):
+    given = os.environ.get("PREFECT_API_URL")
+    if not given:
+        report_is_served()
+    if there := given or announced(root):
         wait_until_ready(None, root, there)
         yield there
         return

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flows.artifacts import DETAILS, page
+from flows.artifacts import DETAILS, REPORT_URL, page, report_is_served, report_link
 from flows.dag import Node
 
 NODE = Node("sample", "Draw documents", ("acquire",), ("data/sources/corpus",), ("data/corpus/documents",))
@@ -51,3 +51,23 @@ def test_scores_are_means_over_seeds_of_the_chosen_learning_rate(tmp_path):
         named | {"method": "supmer", "mean": 0.7, "deviation": 0.1414, "seeds": 2},
         named | {"method": "zero-shot", "mean": 0.5, "deviation": None, "seeds": 1},
     ]
+
+
+def test_vectors_are_one_row_a_shard(tmp_path):
+    folder = tmp_path / "data/embeddings"
+    folder.mkdir(parents=True)
+    for name, rows in (("b", 2), ("a", 3)):
+        pq.write_table(pa.table({"index": list(range(rows))}), folder / f"{name}.parquet")
+    about = {"model": "embedder", "dimension": 384, "dtype": "float16"}
+    rows = DETAILS["embed"][1](tmp_path, about | {"rows": 5, "model_hash": "0"} | TOOK)
+    assert [(row["shard"], row["sentences"]) for row in rows] == [("a", 3), ("b", 2)]
+    assert all(about.items() <= row.items() for row in rows)
+
+
+def test_the_report_is_linked_at_our_own_server_and_by_its_file_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.delenv(REPORT_URL, raising=False)
+    assert report_link(tmp_path) == (tmp_path / "report/index.html").resolve().as_uri()
+    monkeypatch.setenv(REPORT_URL, "")  # so that what is set below is taken back
+    monkeypatch.delenv(REPORT_URL)
+    report_is_served()
+    assert report_link(tmp_path) == "/report/"

@@ -31,6 +31,7 @@ def test_a_scheduled_run_fires_and_a_failed_stage_is_retried_and_resumed(workspa
         assert f"the run {name} is still going" in serve.line_with("skipped, ")
 
         run = next(one for one in serve.family() if "run" in one.cmdline())
+        assert run.environ()["SUPMER_REPORT_URL"] == "/report/"
         run.kill()
         assert "killed by signal 9 (try 2 of 31 in 1 s)" in serve.line_with(f"{name}: ")
         serve.line_with("died: marked crashed in Prefect")

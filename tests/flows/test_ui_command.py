@@ -24,6 +24,9 @@ def test_runs_report_to_the_server_that_shows_them(workspace):
         assert "<title>" in WEB.get(address, headers={"Accept": "text/html"}, follow_redirects=True).text
         assert WEB.get(f"{address}/ui-settings").json()["api_url"] == f"{address}/api" == announced(workspace.root)
         assert "already at" in workspace.run("ui", "--no-browser")
+        (workspace.root / "report").mkdir()
+        (workspace.root / "report/index.html").write_text("what this run found")
+        assert WEB.get(f"{address}/report/").text == "what this run found"
 
         before = WEB.post(f"{address}/api/flow_runs/count", json={}).json()
         with workspace.start("run", "--force", "sample") as run:

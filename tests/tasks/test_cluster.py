@@ -15,7 +15,7 @@ from storage.errors import InputError
 from storage.parquet import provenance
 from storage.sources import read_manifest
 from storage.vectors import Made, model_hash, write_vectors
-from tasks import cluster
+from tasks import cluster, cluster_backbone
 from tasks.cluster_draw import keys_of, seed_of
 from tasks.cluster_small import Tally, figures, settle
 from tasks.contract import finished_record
@@ -258,6 +258,18 @@ def test_more_clusters_than_training_sentences_are_refused(corpus):
 def test_a_bad_vector_is_refused_by_file_and_row(corpus, value, what):
     damage(corpus, "own--b-00000.parquet", 17, value)
     with pytest.raises(InputError, match=rf"data/embeddings/own--b-00000\.parquet: row 18: .*{what}"):
+        run(corpus)
+
+
+@pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN or infinity"), (0, "zeros")])
+def test_a_backbone_that_gives_no_vector_for_a_sentence_is_refused_by_file_and_row(corpus, monkeypatch, value, what):
+    def spoilt(_encoder, texts):
+        vectors = np.ones((len(texts), 32), np.float32)
+        vectors[-1] = value
+        return vectors
+
+    monkeypatch.setattr(cluster_backbone, "encode", spoilt)
+    with pytest.raises(InputError, match=rf"data/corpus/sentences/own--a-00000\.parquet: row \d+: .*gives {what}"):
         run(corpus)
 
 
