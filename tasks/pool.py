@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +18,7 @@ from storage.errors import TransientError
 from tasks.contract import Job, Record
 
 LARGE_BYTES = 400 * 1024**2  # a larger worker is ended between two stages; a smaller one is quicker to keep
+END_SECONDS = 5
 
 
 @dataclass
@@ -55,10 +57,12 @@ class _Workers:
     def rest(self) -> None:
         """End the processes if one of them has grown large and none is at work; new ones start with the next job."""
         with self.lock:
-            if self.under_way or all(_memory(child.pid) <= LARGE_BYTES for child in active_children()):
+            workers = active_children()
+            if self.under_way or all(_memory(worker.pid) <= LARGE_BYTES for worker in workers):
                 return
             idle, self.pool = self.pool, _new_pool(self.count)
         idle.shutdown(wait=False)
+        _await_end([worker.sentinel for worker in workers])
 
 
 _workers: _Workers | None = None
@@ -84,6 +88,14 @@ def _leave_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _await_end(sentinels: list[int]) -> None:
+    """Wait until these processes are gone, so that no other stage is charged with their memory; but not for long."""
+    deadline = time.monotonic() + END_SECONDS
+    while sentinels and (left := deadline - time.monotonic()) > 0:
+        ended = wait(sentinels, left)
+        sentinels = [one for one in sentinels if one not in ended]
 
 
 def _memory(process: int | None) -> int:

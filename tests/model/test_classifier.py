@@ -52,7 +52,7 @@ def test_its_probabilities_are_those_of_the_labels_under_transformers(tuned, bac
     expected = by_hand(tuned, backbone, rendered, ["<extra_id_0> no", "<extra_id_0> yes"])
     np.testing.assert_allclose([list(one.probabilities.values()) for one in found], expected, rtol=1e-4)
     assert [one.label for one in found] == [("negative", "positive")[int(np.argmax(row))] for row in expected]
-    assert {one.label for one in found} == {"negative", "positive"}
+    assert len({one.probabilities["positive"] for one in found}) == len(TEXTS), "not every text is the same to it"
 
 
 def test_several_fields_are_given_in_order_or_by_name(tmp_path, backbone):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import orjson
+import psutil
 import pytest
 
 from tasks import pool
@@ -110,6 +111,7 @@ def test_workers_that_have_grown_large_are_let_go_between_stages(tmp_path, monke
     with pool.worker_processes(1):
         first = pool.execute(jobs[0])["process"]
         pool.rest_workers()
+        assert is_running(first) is not others
         assert (pool.execute(jobs[1])["process"] != first) is others
 
 
@@ -126,6 +128,10 @@ def test_workers_are_not_let_go_while_one_is_at_work(tmp_path, monkeypatch):
         pool.rest_workers()
         go.touch()
         assert under_way.result(SECONDS)["process"] == pool.execute(later)["process"]
+
+
+def is_running(process):
+    return psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE
 
 
 def wait_for(path):
