@@ -300,7 +300,7 @@ def flops_of(given: Problem) -> int:
 
 
 def matmul_rate(given: Problem) -> float:
-    """Operations a second of a plain float32 product as large as a chunk's widest: [1024, d] · [d, 4·d]."""
+    """Operations a second of a plain float32 product as large as a chunk's widest: [tokens, d] · [d, 4·d]."""
     rows, width = given.passes.chunk_tokens, given.prompt.shape[1]
     left, right = torch.randn(rows, width), torch.randn(width, 4 * width)
     each = [timed(lambda: [left @ right for _ in range(10)])[0] / 10 for _ in range(30)]

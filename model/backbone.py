@@ -22,7 +22,11 @@ _LOCAL = {"local_files_only": True, "trust_remote_code": False}  # a model bring
 
 
 class Backbone(Protocol):
-    """A frozen encoder-decoder; n are input positions (prompt included), t target positions, d its width."""
+    """A frozen encoder-decoder; n are input positions (prompt included), t target positions, d its width.
+
+    Attributes:
+        side_by_side: whether several threads may pass through it at once, and have a core each.
+    """
 
     width: int
     vocabulary: int
@@ -30,6 +34,7 @@ class Backbone(Protocol):
     dtype: torch.dtype
     start_id: int
     pad_id: int
+    side_by_side: bool
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token embeddings as the encoder takes them, [..., d] for ids [...]."""
@@ -52,6 +57,7 @@ class HuggingFaceBackbone:
         self.device: torch.device = model.get_input_embeddings().weight.device
         self.dtype: torch.dtype = model.get_input_embeddings().weight.dtype
         self.start_id, self.pad_id = special_ids(model.config)
+        self.side_by_side = False  # programs of others may keep what they like between passes
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token embeddings, scaled as the model scales them."""
@@ -123,15 +129,15 @@ def _has_bfloat16(device: torch.device) -> bool:
 
 
 @contextmanager
-def precision(backbone: Backbone, *, twice: bool = False) -> Iterator[None]:
-    """How a pass computes: matrix products in the weights' type, prompts and sums in float32.
-
-    Args:
-        backbone: whose type of weights decides.
-        twice: the pass will be differentiated twice, which only the plain kernel of attention can.
-    """
+def precision(backbone: Backbone) -> Iterator[None]:
+    """How this thread computes: matrix products in the weights' type, prompts and sums in float32."""
     low = backbone.dtype in (torch.bfloat16, torch.float16)
-    casting = torch.autocast(backbone.device.type, torch.bfloat16) if low else nullcontext()
-    kernel = sdpa_kernel(SDPBackend.MATH) if twice else nullcontext()
-    with casting, kernel:
+    with torch.autocast(backbone.device.type, torch.bfloat16) if low else nullcontext():
+        yield
+
+
+@contextmanager
+def attention_kernel(*, twice: bool) -> Iterator[None]:
+    """The kernel of attention for the whole process: the plain one, if passes will be differentiated twice."""
+    with sdpa_kernel(SDPBackend.MATH) if twice else nullcontext():
         yield

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from model.backbone import precision
+from model.backbone import attention_kernel, precision
 from model.passes import Passes
 from model.rows import Row, chunked
 
@@ -37,7 +37,8 @@ def _held(passes: Passes, prompts: Tensor, chunk: Sequence[Row]) -> tuple[dict[i
         return tensor
 
     leaf = prompts.detach().clone().requires_grad_()
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), precision(passes.backbone, twice=True):
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with hooks, precision(passes.backbone), attention_kernel(twice=True):
         each, _, _ = passes.losses(leaf, chunk)
         (gradient,) = torch.autograd.grad(each.sum(), leaf, create_graph=True)
     return found, gradient

@@ -97,8 +97,8 @@ class InnerStep:
     """The inner steps of K tasks, with the graph that leads from `source` and φ to them.
 
     Attributes:
-        support: the pass over the support sets, with g.
-        source: where the derivative goes back to, [K, P, d]: the prompts if the graph of g is kept, else g itself.
+        support: the pass over the support sets.
+        source: g, [K, P, d].
         regulated: ψφ(g), [K, P, d].
         gates: z, [K, d] or [K, 1]; None without a regularizer.
         step: θ − θ', [K, P, d].
@@ -137,16 +137,15 @@ def _rows(examples: Sequence[Example], prompt: int, partners: Sequence[Example] 
 def inner_step(
     passes: Passes, prompts: Tensor, regularizer: GradientRegularizer | None, rows: Sequence[Row], form: StepForm
 ) -> InnerStep:
-    """θ'_i = θ − α1·ψφ(g_i) for prompts [K, P, d], a leaf, one a task."""
-    graph = form.order == 2 and form.keep_graph
-    support = passes.run(prompts, rows, graph=graph)
-    gradients = support.gradients if graph else support.gradients.detach().requires_grad_()
+    """θ'_i = θ − α1·ψφ(g_i) for prompts [K, P, d], one a task."""
+    support = passes.run(prompts, rows, graph=form.order == 2 and form.keep_graph)
+    gradients = support.gradients.clone().requires_grad_()
     gates, regulated = None, gradients
     if regularizer is not None:
         gates = regularizer.gates(support.hidden_mean)
         regulated = regularizer(gradients, gates)
     step = form.inner_rate * (regulated if form.inner_form == "sgd" else regulated / _rms(regulated))
-    return InnerStep(support, prompts if graph else gradients, regulated, gates, step)
+    return InnerStep(support, gradients, regulated, gates, step)
 
 
 def meta_gradients(
@@ -169,17 +168,17 @@ def meta_gradients(
         b: what the gates aim at.
         batch: tasks of the whole step, of which `tasks` may be one rank's; L_reg is the mean over all of them.
     """
-    prompts = prompt.detach().repeat(len(tasks), 1, 1).requires_grad_()
+    prompts = prompt.detach().repeat(len(tasks), 1, 1)
     support, queries = support_rows([one.task for one in tasks]), query_rows(tasks)
     inner = inner_step(passes, prompts, regularizer, support, form)
-    query = passes.run(prompts.detach() - inner.step.detach(), queries)
+    query = passes.run(prompts - inner.step.detach(), queries)
     compared = passes.run(prompts, queries).gradients if form.similarity_at == "theta" else query.gradients
     penalty = query.losses.new_zeros(len(tasks)) if inner.gates is None else gate_loss(inner.gates, b)
     weighted = form.gate_weight / (batch or len(tasks)) * penalty.sum()
     through, of_phi = _backward(inner, query.gradients, weighted, regularizer)
     total = query.gradients.sum(0)
     if form.order == 2:
-        total += (through if form.keep_graph else passes.hessian_product(prompts, support, through)).sum(0)
+        total += passes.hessian_product(prompts, support, through, inner.support.graphs).sum(0)
     return MetaGradients(total, of_phi, _measures(prompt, inner, query, compared, penalty))
 
 
@@ -187,9 +186,9 @@ def held_out_losses(
     passes: Passes, prompt: Tensor, regularizer: GradientRegularizer | None, tasks: Sequence[Task], form: StepForm
 ) -> Tensor:
     """Query losses after one inner step, without mixing: what checkpoints are chosen by, [tasks]."""
-    prompts = prompt.detach().repeat(len(tasks), 1, 1).requires_grad_()
+    prompts = prompt.detach().repeat(len(tasks), 1, 1)
     inner = inner_step(passes, prompts, regularizer, support_rows(tasks), replace(form, order=1))
-    return passes.losses_of(prompts.detach() - inner.step.detach(), query_rows([MixedTask(task) for task in tasks]))
+    return passes.losses_of(prompts - inner.step.detach(), query_rows([MixedTask(task) for task in tasks]))
 
 
 def _backward(
@@ -198,7 +197,7 @@ def _backward(
     """Take v = ∂L/∂θ' back through θ' = θ − step, and L_reg back through the gates.
 
     Returns:
-        What reaches the source of the inner steps, [K, P, d], and what reaches each parameter of φ.
+        What reaches g, [K, P, d], and what reaches each parameter of φ.
     """
     phi = dict(regularizer.named_parameters()) if regularizer is not None else {}
     outputs, given = [inner.step], [-query_gradients]

@@ -1,23 +1,28 @@
 """Passes through the frozen backbone: losses of rows, and their gradients with respect to the prompts.
 
-Tokens are what a pass costs, so nothing is padded beyond its chunk, and a chunk is small: about 1,024 tokens stay in a
-processor's cache. The loss is a sum over rows, so chunks change what a pass costs, not what it computes.
+Tokens are what a pass costs, so nothing is padded beyond its chunk, and a chunk is small: what a layer makes of a few
+hundred tokens stays in a processor's cache. The loss is a sum over rows, so chunks change what a pass costs, not what
+it computes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from model.backbone import Backbone, precision
+from model.backbone import Backbone, attention_kernel, precision
 from model.rows import Centroids, Row, chunked, decoder_inputs, encoder_inputs
+from model.side_by_side import side_by_side
 from model.task_batch import NO_LOSS
 
-CHUNK_TOKENS = {"cpu": 1024, "cuda": 32_768}
+CHUNK_TOKENS = {"cpu": 768, "cuda": 32_768}
 TUNING_TOKENS = {"cpu": 2048, "cuda": 32_768}  # no graph is kept: more rows share a reading of the vocabulary's matrix
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,32 @@ class Pass:
         gradients: each prompt's gradient of its own loss, [K, P, d].
         hidden_mean: H̄, the mean of the encoder's hidden states over a prompt's examples and their positions, the
             prompt's own included, padding not, [K, d]; no gradient passes through it.
+        graphs: of the chunks, if they were to be kept.
     """
 
     losses: Tensor
     gradients: Tensor
     hidden_mean: Tensor
+    graphs: tuple["Graph", ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The gradient of one chunk's losses, [K, P, d], and the graph that leads to it from `leaf`, the prompts."""
+
+    leaf: Tensor
+    gradient: Tensor
+
+
+@dataclass(frozen=True)
+class _ChunkPass:
+    """What came of one chunk: of each row the number of its prompt, its weighted loss, Σ and number of its H."""
+
+    owners: Tensor
+    losses: Tensor
+    hidden_sums: Tensor
+    positions: Tensor
+    graph: Graph
 
 
 @dataclass
@@ -58,49 +84,75 @@ class Passes:
         Args:
             prompts: one for each set of rows.
             rows: in any order; their number of the prompt says whose they are.
-            graph: keep the graph of the gradients, for derivatives of them with respect to `prompts`.
+            graph: keep the graphs of the gradients, for `hessian_product`.
         """
-        leaf = prompts if graph else prompts.detach().requires_grad_()
         losses, counts = prompts.new_zeros(len(prompts)), prompts.new_zeros(len(prompts))
         sums = prompts.new_zeros(len(prompts), self.backbone.width)
         total = torch.zeros_like(prompts, requires_grad=False)
-        for chunk in chunked(rows, prompts.shape[1], self.chunk_tokens):
-            with precision(self.backbone, twice=graph):
-                each, hidden, mask = self.losses(leaf, chunk)
-            weighted = each * each.new_tensor([row.weight for row in chunk])
-            (gradient,) = torch.autograd.grad(weighted.sum(), leaf, create_graph=graph)
-            total = total + gradient if graph else total.add_(gradient)
-            with torch.no_grad():
-                owners = self._owners(chunk)
-                losses.index_add_(0, owners, weighted.to(losses.dtype))
-                sums.index_add_(0, owners, (hidden * mask.unsqueeze(-1)).sum(1).to(sums.dtype))
-                counts.index_add_(0, owners, mask.sum(1).to(counts.dtype))
-            del each, hidden, weighted
-        return Pass(losses, total, sums / counts.clamp(min=1).unsqueeze(1))
+        graphs: list[Graph] = []
+        with attention_kernel(twice=graph):
+            for one in self.each_chunk(lambda chunk: self._chunk(prompts, chunk, graph=graph), rows, prompts.shape[1]):
+                total += one.graph.gradient.detach()
+                losses.index_add_(0, one.owners, one.losses.to(losses.dtype))
+                sums.index_add_(0, one.owners, one.hidden_sums.to(sums.dtype))
+                counts.index_add_(0, one.owners, one.positions.to(counts.dtype))
+                graphs += [one.graph] if graph else []
+        return Pass(losses, total, sums / counts.clamp(min=1).unsqueeze(1), tuple(graphs))
 
-    def hessian_product(self, prompts: Tensor, rows: Sequence[Row], direction: Tensor) -> Tensor:
-        """∇²L·u for the loss of each prompt [K, P, d] and its direction u [K, P, d], a chunk at a time."""
+    def _chunk(self, prompts: Tensor, chunk: Sequence[Row], *, graph: bool) -> _ChunkPass:
         leaf = prompts.detach().requires_grad_()
-        total = torch.zeros_like(leaf, requires_grad=False)
-        for chunk in chunked(rows, prompts.shape[1], self.chunk_tokens):
-            with precision(self.backbone, twice=True):
-                each, _, _ = self.losses(leaf, chunk)
-            weighted = each * each.new_tensor([row.weight for row in chunk])
-            (gradient,) = torch.autograd.grad(weighted.sum(), leaf, create_graph=True)
-            (product,) = torch.autograd.grad(gradient, leaf, direction)
-            total += product
+        with precision(self.backbone):
+            each, hidden, mask = self.losses(leaf, chunk)
+        weighted = each * each.new_tensor([row.weight for row in chunk])
+        (gradient,) = torch.autograd.grad(weighted.sum(), leaf, create_graph=graph)
+        with torch.no_grad():
+            hidden_sums = (hidden * mask.unsqueeze(-1)).sum(1)
+        return _ChunkPass(self._owners(chunk), weighted.detach(), hidden_sums, mask.sum(1), Graph(leaf, gradient))
+
+    def hessian_product(
+        self, prompts: Tensor, rows: Sequence[Row], direction: Tensor, graphs: Sequence[Graph] = ()
+    ) -> Tensor:
+        """∇²L·u for the loss of each prompt [K, P, d] and its direction u [K, P, d], a chunk at a time.
+
+        Graphs that `run` kept of the same rows are used up by it; without them the rows are read again.
+        """
+
+        def product(graph: Graph) -> Tensor:
+            return torch.autograd.grad(graph.gradient, graph.leaf, direction)[0]
+
+        total = torch.zeros_like(prompts, requires_grad=False)
+        with attention_kernel(twice=True):
+            if graphs:
+                found = self._each(product, graphs)
+            else:
+                found = self.each_chunk(
+                    lambda chunk: product(self._chunk(prompts, chunk, graph=True).graph), rows, prompts.shape[1]
+                )
+            for one in found:
+                total += one
         return total
 
     def losses_of(self, prompts: Tensor, rows: Sequence[Row]) -> Tensor:
         """The loss of each prompt [K], without gradients."""
+
+        def losses(chunk: Sequence[Row]) -> tuple[Tensor, Tensor]:
+            with torch.no_grad(), precision(self.backbone):
+                each, _, _ = self.losses(prompts, chunk)
+                return self._owners(chunk), each * each.new_tensor([row.weight for row in chunk])
+
         total = prompts.new_zeros(len(prompts))
-        with torch.no_grad():
-            for chunk in chunked(rows, prompts.shape[1], self.chunk_tokens):
-                with precision(self.backbone):
-                    each, _, _ = self.losses(prompts, chunk)
-                weights = each.new_tensor([row.weight for row in chunk])
-                total.index_add_(0, self._owners(chunk), (each * weights).to(total.dtype))
+        for owners, each in self.each_chunk(losses, rows, prompts.shape[1]):
+            total.index_add_(0, owners, each.to(total.dtype))
         return total
+
+    def each_chunk(
+        self, work: Callable[[Sequence[Row]], Result], rows: Sequence[Row], prompt_tokens: int
+    ) -> Iterator[Result]:
+        """The work's result for each chunk of the rows, in their order; the work may be called in other threads."""
+        return self._each(work, list(chunked(rows, prompt_tokens, self.chunk_tokens)))
+
+    def _each(self, work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterator[Result]:
+        return side_by_side(work, pieces) if self.backbone.side_by_side else map(work, pieces)
 
     def losses(self, prompts: Tensor, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
         """Of one chunk: the loss of each row [rows], its own hidden states [rows, n, d], their mask [rows, n]."""

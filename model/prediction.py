@@ -14,7 +14,7 @@ from torch import Tensor
 
 from model.backbone import precision
 from model.passes import Passes
-from model.rows import Row, chunked, encoder_inputs
+from model.rows import Row, encoder_inputs
 from model.task_batch import Example, Ids
 from model.templates import Template
 from model.tokenization import TemplateTokenizer
@@ -86,11 +86,14 @@ def label_scores(
         Row(Example(str(number), 0, ids, _NO_TARGET), owner, 1.0)
         for number, (ids, owner) in enumerate(zip(inputs, owners, strict=True))
     ]
-    with torch.no_grad():
-        for chunk in chunked(rows, prompts.shape[1], passes.chunk_tokens):
-            with precision(passes.backbone):
-                found = _scores_of(passes, prompts, chunk, label_ids)
-            scores[[int(row.example.example_id) for row in chunk]] = found.cpu().numpy()
+
+    def fill(chunk: Sequence[Row]) -> None:
+        with torch.no_grad(), precision(passes.backbone):
+            found = _scores_of(passes, prompts, chunk, label_ids)
+        scores[[int(row.example.example_id) for row in chunk]] = found.cpu().numpy()
+
+    for _ in passes.each_chunk(fill, rows, prompts.shape[1]):
+        pass
     return LabelScores(scores, scores.argmax(axis=1))
 
 

@@ -9,6 +9,7 @@ so that here they are two lines. oneDNN makes a kernel for every number of rows,
 megabyte: who has many numbers of rows rounds them up (see `model.packing`).
 """
 
+from threading import Lock
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available() and hasattr(_OPERATORS,
 _WIDE = _HAS_ONEDNN and "AVX512" in torch.backends.cpu.get_cpu_capability()
 NO_KERNEL = "could not create a primitive"  # all that oneDNN says when memory has run out
 _ROWS = 1024  # that a layout is made for; it serves any number
+_MAKING = Lock()  # of a layout: threads that want the same one wait for it
 
 
 class FrozenMatrix:
@@ -52,9 +54,7 @@ class FrozenMatrix:
         matrix = self._matrix.t() if transposed else self._matrix
         if self._packs:
             try:
-                if transposed not in self._layouts:
-                    self._layouts[transposed] = _OPERATORS._reorder_linear_weight(matrix.contiguous(), _ROWS)  # noqa: SLF001 - its only name
-                found: Tensor = _OPERATORS._linear_pointwise(values, self._layouts[transposed], None, "none", [], "")  # noqa: SLF001 - as above
+                found: Tensor = _OPERATORS._linear_pointwise(values, self._layout(transposed), None, "none", [], "")  # noqa: SLF001 - its only name
             except RuntimeError as error:
                 if str(error) != NO_KERNEL:
                     raise
@@ -63,6 +63,17 @@ class FrozenMatrix:
             else:
                 return found
         return linear(values, matrix)
+
+    def _layout(self, transposed: bool) -> Tensor:
+        layout = self._layouts.get(transposed)
+        if layout is None:
+            with _MAKING:
+                layout = self._layouts.get(transposed)
+                if layout is None:
+                    matrix = self._matrix.t() if transposed else self._matrix
+                    layout = _OPERATORS._reorder_linear_weight(matrix.contiguous(), _ROWS)  # noqa: SLF001 - its only name
+                    self._layouts[transposed] = layout
+        return layout
 
 
 class _Product(Function):

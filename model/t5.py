@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from model.attention import attended
-from model.derivatives import rms_normed, tanh_gelu
+from model.derivatives import relu, rms_normed, tanh_gelu
 from model.packing import Packing
 from model.products import FrozenMatrix
 from model.recomputing import directly, recomputed
@@ -49,6 +49,7 @@ class FastT5:
         self.vocabulary: int = head.shape[0]
         self.device, self.dtype = self._embeddings.device, self._embeddings.dtype
         self.start_id, self.pad_id = start_id, pad_id
+        self.side_by_side = self.device.type == "cpu" and not recompute  # several chunks hold more than one does
         self.layers = len(model.encoder.block)
         self._epsilon: float = config.layer_norm_epsilon
         self._scale: float = config.d_model**-0.5 if getattr(config, "scale_decoder_outputs", False) else 1.0
@@ -99,8 +100,9 @@ class FastT5:
 
 
 def _activation(config: Any, otherwise: Activation) -> Activation:
-    """The feed-forward layers' activation, in one step where it is that of gated T5."""
-    return tanh_gelu if config.dense_act_fn in ("gelu_new", "gelu_pytorch_tanh") else otherwise
+    """The feed-forward layers' activation, by our own function where there is one."""
+    own = {"relu": relu, "gelu_new": tanh_gelu, "gelu_pytorch_tanh": tanh_gelu}
+    return own.get(config.dense_act_fn, otherwise)
 
 
 class _Layer:
@@ -162,11 +164,12 @@ class _PositionBias:
         self._kept = torch.empty(0)
 
     def __call__(self, length: int, dtype: torch.dtype) -> Tensor:
-        if self._kept.shape[-1] < length:
+        kept = self._kept  # another thread may put a shorter one in its place
+        if kept.shape[-1] < length:
             positions = torch.arange(length, device=self._weight.device)
             buckets = self._bucket(positions[None, :] - positions[:, None])
-            self._kept = embedding(buckets, self._weight).permute(2, 0, 1).unsqueeze(0).contiguous()
-        return self._kept[:, :, :length, :length].to(dtype)
+            kept = self._kept = embedding(buckets, self._weight).permute(2, 0, 1).unsqueeze(0).contiguous()
+        return kept[:, :, :length, :length].to(dtype)
 
     def _bucket(self, distance: Tensor) -> Tensor:
         """T5's buckets: near positions one each, farther ones by the logarithm of their distance."""

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from transformers.activations import NewGELUActivation
 
-from model.derivatives import rms_normed, tanh_gelu
+from model.derivatives import relu, rms_normed, tanh_gelu
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -14,7 +14,7 @@ def normed(values):
     return rms_normed(values, 1e-6)
 
 
-@pytest.mark.parametrize("function", [normed, tanh_gelu], ids=["norm", "gelu"])
+@pytest.mark.parametrize("function", [normed, tanh_gelu, relu], ids=["norm", "gelu", "relu"])
 def test_first_and_second_derivatives_are_finite_differences(function):
     torch.manual_seed(0)
     values = torch.randn(3, 2, 7, dtype=torch.float64, requires_grad=True)
@@ -48,3 +48,16 @@ def test_the_activation_is_transformers_own_far_from_zero_too():
     second = [torch.autograd.grad(value, values, torch.ones_like(values))[0] for value in both]
     assert torch.isfinite(second[1]).all()
     torch.testing.assert_close(second[1], second[0], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_relu_is_torchs_own_at_zero_too_and_keeps_a_byte_a_number(dtype):
+    values = torch.tensor([-2.0, -0.0, 0.0, 3.0, 1e-30], dtype=dtype, requires_grad=True)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
+        ours = relu(values)
+    given = torch.arange(1.0, 6.0, dtype=dtype)
+    theirs = values.relu()
+    assert torch.equal(ours, theirs)
+    assert torch.equal(torch.autograd.grad(ours, values, given)[0], torch.autograd.grad(theirs, values, given)[0])
+    assert sum(one.untyped_storage().nbytes() for one in kept) == values.numel()

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TRIED = """
 import resource
 import numpy as np, torch
@@ -13,7 +15,7 @@ from model.meta_step import MixedTask, StepForm
 from model.objectives import MetaObjective
 from model.passes import Passes
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(sys.argv[1]))
 chance = np.random.default_rng(0)
 tasks = [MixedTask(task(chance, size=48)) for _ in range(2)]
 backbone, theta = backbone_of(t5(dtype=torch.float32, d_model=32, d_ff=256)), torch.randn(100, 32)
@@ -36,11 +38,12 @@ print(objective.settings(), said)
 """
 
 
-def test_the_step_backs_off_until_it_fits(tmp_path):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_step_backs_off_until_it_fits(tmp_path, threads):
     here = Path(__file__).parent
     program = tmp_path / "tried.py"
     program.write_text(f"import sys; sys.path[:0] = [{str(here)!r}, {str(here.parents[1])!r}]\n{TRIED}")
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, program, str(threads)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "memory ran out: support sets are read twice" in done.stdout
     assert "chunks of" in done.stdout

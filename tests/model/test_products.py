@@ -1,7 +1,10 @@
 """Products with a frozen matrix: the numbers and derivatives of torch's own linear layer."""
 
 import gc
+import threading
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -77,6 +80,33 @@ def test_where_onednn_has_no_memory_for_a_kernel_the_plain_layer_does(monkeypatc
     assert torch.equal(frozen(values), linear(values, matrix))
     assert torch.equal(frozen(values), linear(values, matrix))
     assert len(asked) == 1  # it is not asked again
+
+
+@needs_onednn
+def test_threads_that_want_a_layout_at_once_make_it_once(monkeypatch):
+    made, both = [], threading.Barrier(2, timeout=20)
+    theirs = products._OPERATORS
+
+    class Slow:
+        _linear_pointwise = theirs._linear_pointwise
+
+        def _reorder_linear_weight(self, *arguments):
+            made.append(arguments)
+            time.sleep(0.1)
+            return theirs._reorder_linear_weight(*arguments)
+
+    monkeypatch.setattr(products, "_OPERATORS", Slow())
+    values, matrix = torch.randn(3, 5), torch.randn(6, 5)
+    frozen = FrozenMatrix(matrix, packs=True)
+
+    def work(_number):
+        both.wait()
+        return frozen(values)
+
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(work, range(2)):
+            torch.testing.assert_close(found, linear(values, matrix))
+    assert len(made) == 1
 
 
 @needs_onednn

@@ -158,7 +158,10 @@ class TestTokenization:
         assert [encoded.ids[position] for position in encoded.slots] == [slot] * template.slots
         plain = [writer.plain(text) for text in own]
         shown = [text[:kept] for text, kept in zip(plain, encoded.kept, strict=True)]
-        assert all(len(short) > 0 or not text.strip() for short, text in zip(shown, plain, strict=True))
+        for short, text in zip(
+            shown, plain, strict=True
+        ):  # a token of each: less than a letter, where bytes are tokens
+            assert short or not text.strip() or writer.length(text.strip()[0]) > 1
 
     @pytest.mark.parametrize("family", FAMILIES)
     def test_letters_and_literals_survive_the_shortest_length(self, tokenizers, family):

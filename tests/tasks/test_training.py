@@ -242,9 +242,9 @@ def test_memory_that_runs_out_makes_smaller_pieces_and_the_same_result(room, tmp
     monkeypatch.setattr(objectives, "meta_gradients", scarce)
     said = []
     found = run(room, tmp_path / "scarce", said)
-    assert calls[:4] == [(1024, True), (1024, False), (512, False), (256, False)]
-    assert set(calls[4:]) == {(256, False)}
-    assert any("chunks of 256 tokens" in line for line in said)
+    assert calls[:4] == [(768, True), (768, False), (384, False), (192, False)]
+    assert set(calls[4:]) == {(192, False)}
+    assert any("chunks of 192 tokens" in line for line in said)
     for name, value in whole.arrays.items():
         np.testing.assert_allclose(found.arrays[name], value, rtol=2e-3, atol=2e-4)
 
