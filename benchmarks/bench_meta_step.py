@@ -41,6 +41,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from transformers import T5Config, T5ForConditionalGeneration  # noqa: E402
 
 from model.backbone import backbone_of  # noqa: E402
+from model.device import single_threaded  # noqa: E402
 from model.meta_step import MixedTask, StepForm, meta_gradients  # noqa: E402
 from model.passes import Passes  # noqa: E402
 from model.ranks import ranks_of_torchrun  # noqa: E402
@@ -294,7 +295,8 @@ def rank_of_steps(shape: str, kind: str, tasks: int, examples: int) -> float | N
 def flops_of(given: Problem) -> int:
     """Operations of all matrix products in our first-order step but ψ's few; attention's counted in its plain form."""
     counted = {torch.ops.mkldnn._linear_pointwise: lambda rows, matrix, *_, **__: 2 * math.prod(rows) * matrix[0]}  # noqa: SLF001 - its only name
-    with FlopCounterMode(display=False, custom_mapping=counted) as counter, sdpa_kernel(SDPBackend.MATH):
+    counting = FlopCounterMode(display=False, custom_mapping=counted)
+    with single_threaded(), counting as counter, sdpa_kernel(SDPBackend.MATH):  # it counts in its own thread only
         meta_gradients(given.passes, given.prompt, None, given.tasks, STEPS[OURS])
     return counter.get_total_flops()
 
