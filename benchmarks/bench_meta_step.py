@@ -292,12 +292,25 @@ def rank_of_steps(shape: str, kind: str, tasks: int, examples: int) -> float | N
     return 1 / statistics.mean(taken) if ranks.first else None
 
 
-def flops_of(given: Problem) -> int:
-    """Operations of all matrix products in our first-order step but ψ's few; attention's counted in its plain form."""
+def our_passes(given: Problem) -> None:
+    """What our first-order step asks of the backbone."""
+    meta_gradients(given.passes, given.prompt, None, given.tasks, STEPS[OURS])
+
+
+def reference_passes(given: Problem) -> None:
+    """What the reference's asks of it."""
+    theta = given.prompt.clone().requires_grad_()
+    for mixed in given.tasks:
+        _support_gradient(given.model, theta, mixed.task.support)
+        _query_gradient(given.model, theta, mixed)
+
+
+def flops_of(passes: Callable[[Problem], None], given: Problem) -> int:
+    """Operations of all matrix products in passes through the backbone; attention's counted in its plain form."""
     counted = {torch.ops.mkldnn._linear_pointwise: lambda rows, matrix, *_, **__: 2 * math.prod(rows) * matrix[0]}  # noqa: SLF001 - its only name
     counting = FlopCounterMode(display=False, custom_mapping=counted)
     with single_threaded(), counting as counter, sdpa_kernel(SDPBackend.MATH):  # it counts in its own thread only
-        meta_gradients(given.passes, given.prompt, None, given.tasks, STEPS[OURS])
+        passes(given)
     return counter.get_total_flops()
 
 
@@ -341,11 +354,12 @@ def report(shape: str, kind: str, tasks: int, examples: int, passes: int) -> Non
     )
     alone, together = (steps_a_second(shape, kind, processes, tasks, examples) for processes in (1, 2))
     print(f"  second order: {alone:.3f} steps/s with 1 process, {together:.3f} with 2, {together / alone:.2f} ×")
-    flops = flops_of(given)
+    flops, theirs = (flops_of(passes, given) for passes in (our_passes, reference_passes))
     achieved = flops / clock[OURS]
     print(
         f"  first order: {flops / 1e9:,.0f} GFLOP in matrix products, {achieved / 1e9:.0f} GFLOP/s, "
-        f"{achieved / rate:.2f} of a plain product's {rate / 1e9:.0f}",
+        f"{achieved / rate:.2f} of a plain product's {rate / 1e9:.0f}; the reference {theirs / 1e9:,.0f} GFLOP, "
+        f"{theirs / flops:.1f} × as many, {theirs / clock[REFERENCE] / 1e9:.0f} GFLOP/s",
         flush=True,
     )
 

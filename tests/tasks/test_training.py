@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
+from task_tables import write_tasks
 from training_room import furnish, job, write_centroids
 
 from model.ranks import Ranks
@@ -257,6 +258,22 @@ def test_variants_train(room, tmp_path, variant):
     mixed = [record["lambda"] for record in steps(tmp_path)]
     assert any(mixed) == (variant in {"without-mgr", "without-curriculum"})
     assert all(record["b"] == 1 for record in steps(tmp_path)) == (variant == "without-curriculum")
+
+
+@pytest.mark.parametrize("variant", ["supmer-labeled", "supmer-mixed", "metapt"])
+def test_variants_train_on_tasks_of_labeled_sets(room, tmp_path, variant):
+    """A room with nothing else in it shows that the first and the last see these tasks alone; five labels each."""
+    mixed = variant == "supmer-mixed"
+    for name in ("backbone", "centroids"):
+        (tmp_path / name).symlink_to(room / name)
+    for split in ("train", "validation"):
+        counts = {"labeled-stars": 6} | ({"sp-next": 6, "mc-next": 6, "ss": 6} if mixed else {})
+        write_tasks(tmp_path / "tasks", counts, split, support=5, query=5)
+    trained = run(tmp_path, tmp_path / "work", variants=[variant])
+    assert trained.steps == 12
+    assert (trained.arrays.keys() == {"prompt"}) == (variant == "metapt")
+    assert any(record["lambda"] for record in steps(tmp_path / "work")) == (variant != "metapt")
+    assert trained.best.loss < trained.start_loss
 
 
 class TestRanks:
