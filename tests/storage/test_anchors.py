@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -120,6 +121,29 @@ def test_a_document_is_followed_across_batches(corpus, monkeypatch):
     assert pool.document_column("rows", rows).tolist() == [counted[one] for one in ids]
     assert [ids.index(one) for one in ids] == pool.document_column("first", rows).tolist()
     assert [len(column) for column in expected] == [len(whole.sentences)] * 3
+
+
+def test_what_does_not_fit_into_memory_is_written_beside_the_database_and_nothing_changes(tmp_path, monkeypatch):
+    write_corpus(tmp_path, documents=4000, sentences=12, shards=1)
+
+    def listed():
+        pool = build(tmp_path)
+        groups = [(name, form, split) for name in ("members", "next") for form in ("sp", "mc") for split in SPLITS]
+        return every_row(pool)[1], [pool.group(*one).rows.tolist() for one in groups]
+
+    whole = listed()
+    monkeypatch.setattr(anchors, "_MEMORY", "40MB")
+    assert listed() == whole
+    real = anchors.scratch_database
+
+    def without_disk(*arguments):
+        connection = real(*arguments)
+        connection.execute("SET max_temp_directory_size = '0KB'")
+        return connection
+
+    monkeypatch.setattr(anchors, "scratch_database", without_disk)
+    with pytest.raises(duckdb.OutOfMemoryException):  # so it was on disk
+        listed()
 
 
 def test_the_order_of_rows_in_a_shard_does_not_matter(corpus):
