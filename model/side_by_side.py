@@ -22,10 +22,10 @@ Result = TypeVar("Result")
 
 
 def side_by_side(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterator[Result]:
-    """The work's result for each piece, in their order.
+    """The work's result for each piece, in their order; at most as many at once as torch may use threads.
 
-    Where there are fewer threads than cores, torch keeps to their number: `torch.get_num_threads()`. What decides how
-    work computes must be set in it or for the whole process: autocast and gradient mode are a thread's own.
+    What decides how the work computes must be set within it, or for the whole process: autocast and gradient mode are a
+    thread's own.
     """
     threads = torch.get_num_threads()
     workers = min(threads, _MOST, len(pieces)) if _has_room() else 1
