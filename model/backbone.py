@@ -138,6 +138,9 @@ def precision(backbone: Backbone) -> Iterator[None]:
 
 @contextmanager
 def attention_kernel(*, twice: bool) -> Iterator[None]:
-    """The kernel of attention for the whole process: the plain one, if passes will be differentiated twice."""
+    """The kernel of attention for the whole process: the plain one, if passes will be differentiated twice.
+
+    Passes that other threads of the process take at the same time would be given it, or lose it, too.
+    """
     with sdpa_kernel(SDPBackend.MATH) if twice else nullcontext():
         yield

@@ -45,8 +45,20 @@ class _Relu(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        (above,) = ctx.saved_tensors
-        return gradient * above.view(torch.uint8).to(gradient.dtype)  # torch multiplies by truth values very slowly
+        return _Masked.apply(gradient, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+
+
+class _Masked(Function):
+    """Zeros where `above` is false; keeps its bytes for the next derivative, not the numbers they stand for."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, above: Tensor) -> Tensor:
+        ctx.save_for_backward(above)
+        return values * above.view(torch.uint8).to(values.dtype)  # torch multiplies by truth values very slowly
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _Masked.apply(gradient, *ctx.saved_tensors), None  # type: ignore[no-untyped-call]
 
 
 class _RmsNorm(Function):

@@ -120,15 +120,12 @@ class Passes:
         def product(graph: Graph) -> Tensor:
             return torch.autograd.grad(graph.gradient, graph.leaf, direction)[0]
 
+        def again(chunk: Sequence[Row]) -> Tensor:
+            return product(self._chunk(prompts, chunk, graph=True).graph)
+
         total = torch.zeros_like(prompts, requires_grad=False)
         with attention_kernel(twice=True):
-            if graphs:
-                found = self._each(product, graphs)
-            else:
-                found = self.each_chunk(
-                    lambda chunk: product(self._chunk(prompts, chunk, graph=True).graph), rows, prompts.shape[1]
-                )
-            for one in found:
+            for one in self._each(product, graphs) if graphs else self.each_chunk(again, rows, prompts.shape[1]):
                 total += one
         return total
 

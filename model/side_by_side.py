@@ -6,17 +6,17 @@ have all the cores again.
 """
 
 import resource
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import lru_cache
 from threading import Barrier
 from typing import TypeVar
 
 import torch
 
-from model.device import single_threaded
-
 _MOST = 8  # chunks at once, each of which holds its activations; further cores help with their operations
+_LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
@@ -25,38 +25,51 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> It
     """The work's result for each piece, in their order; at most as many at once as torch may use threads.
 
     What decides how the work computes must be set within it, or for the whole process: autocast and gradient mode are a
-    thread's own.
+    thread's own. After an error no piece is under way any more.
     """
     threads = torch.get_num_threads()
-    workers = min(threads, _MOST, len(pieces)) if _has_room() else 1
-    pool = _pool(workers, threads // workers) if workers > 1 else None
-    even = len(pieces) - len(pieces) % workers if pool is not None else 0
-    if pool is not None:
-        with single_threaded():  # threads of the caller's own operations would wait for more of them, at full speed
-            yield from pool.map(work, pieces[:even])
+    each = -(-threads // _MOST)
+    workers = threads // each
+    even = len(pieces) - len(pieces) % workers if workers > 1 and _has_room() else 0
+    pool = _pool(workers, each) if even else None
+    if pool is None:
+        yield from map(work, pieces)
+        return
+    torch.set_num_threads(1)  # threads of the caller's own operations would wait for more of them, at full speed
+    waiting = deque(pool.submit(work, piece) for piece in pieces[:even])
+    try:
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        wait(waiting)
+        torch.set_num_threads(threads)
     yield from map(work, pieces[even:])
 
 
 def _has_room() -> bool:
     """Whether this process may take any memory: where several threads run out of it at once, oneDNN may crash."""
-    return resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+    return all(resource.getrlimit(limit)[0] == resource.RLIM_INFINITY for limit in _LIMITS)
 
 
-@cache
+@lru_cache(maxsize=1)
 def _pool(workers: int, threads: int) -> ThreadPoolExecutor | None:
     """Workers that have begun, with so many threads for each's operations; None where the system gives no more."""
     pool, all_there = ThreadPoolExecutor(workers, "chunk"), Barrier(workers)
 
     def begin(_worker: int) -> None:
+        torch.get_num_threads()  # a thread that asks for the first time takes the number that any one has set last
         torch.set_num_threads(threads)
-        torch.get_num_threads()  # a thread that never asked takes the number that another one has set last
         all_there.wait()
 
     try:
         for _ in pool.map(begin, range(workers)):
             pass
-    except RuntimeError:  # a limit of memory or of processes
+    except BaseException as error:
         all_there.abort()
         pool.shutdown(wait=False, cancel_futures=True)
-        return None
+        if isinstance(error, RuntimeError):  # a limit of memory or of processes
+            return None
+        raise
     return pool

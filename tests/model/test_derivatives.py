@@ -61,3 +61,7 @@ def test_relu_is_torchs_own_at_zero_too_and_keeps_a_byte_a_number(dtype):
     assert torch.equal(ours, theirs)
     assert torch.equal(torch.autograd.grad(ours, values, given)[0], torch.autograd.grad(theirs, values, given)[0])
     assert sum(one.untyped_storage().nbytes() for one in kept) == values.numel()
+    kept.clear()
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
+        torch.autograd.grad(relu(values), values, given.requires_grad_(), create_graph=True)
+    assert sum(one.untyped_storage().nbytes() for one in {one.data_ptr(): one for one in kept}.values()) == len(values)

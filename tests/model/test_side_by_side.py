@@ -1,5 +1,6 @@
 """Chunks on several cores: the same results in the same order, and nothing of it stays behind."""
 
+import resource
 import threading
 import time
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from meta_examples import example, t5, task
 
+from model import side_by_side as module
 from model.attention import is_plain_kernel_asked_for
 from model.backbone import backbone_of
 from model.meta_step import MixedTask, StepForm, meta_gradients
@@ -57,7 +59,7 @@ def test_what_is_left_over_has_all_threads_and_more_threads_than_chunks_are_shar
     threads(3)
     assert list(side_by_side(lambda _piece: torch.get_num_threads(), range(4))) == [1, 1, 1, 3]
     threads(20)
-    assert list(side_by_side(lambda _piece: torch.get_num_threads(), range(9))) == [2] * 8 + [20]
+    assert list(side_by_side(lambda _piece: torch.get_num_threads(), range(7))) == [3] * 6 + [20]
 
 
 def test_an_error_is_told_the_rest_is_not_begun_and_the_threads_are_as_before(threads):
@@ -74,12 +76,22 @@ def test_an_error_is_told_the_rest_is_not_begun_and_the_threads_are_as_before(th
     with pytest.raises(MemoryError, match="none left"):
         list(side_by_side(work, range(400)))
     assert torch.get_num_threads() == 2
+    then = len(begun)
     time.sleep(0.1)
-    assert len(begun) < 50
+    assert len(begun) == then < 50
 
 
+@pytest.fixture
+def no_pool():
+    """No workers from before this test, nor from it afterwards."""
+    module._pool.cache_clear()
+    yield
+    module._pool.cache_clear()
+
+
+@pytest.mark.usefixtures("no_pool")
 def test_where_no_thread_can_be_started_pieces_come_one_after_another(threads, monkeypatch):
-    threads(5)  # a number that no other test has workers for
+    threads(5)
 
     def refuse(_thread):
         raise RuntimeError("can't start new thread")
@@ -88,6 +100,38 @@ def test_where_no_thread_can_be_started_pieces_come_one_after_another(threads, m
         changed.setattr(threading.Thread, "start", refuse)
         assert list(side_by_side(lambda piece: piece, range(10))) == list(range(10))
     assert torch.get_num_threads() == 5
+
+
+@pytest.mark.usefixtures("no_pool")
+def test_an_interrupt_while_workers_begin_leaves_none_of_them_waiting(threads, monkeypatch):
+    threads(2)
+    begin = threading.Thread.start
+    begun = []
+
+    def interrupted(thread):
+        if begun:
+            raise KeyboardInterrupt
+        begun.append(thread)
+        begin(thread)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(side_by_side(lambda piece: piece, range(4)))
+    begun[0].join(timeout=20)
+    assert not begun[0].is_alive()
+
+
+@pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA], ids=["address space", "data"])
+def test_under_a_limit_of_memory_pieces_come_one_after_another_with_all_threads(threads, limit):
+    threads(2)
+    soft, hard = resource.getrlimit(limit)
+    resource.setrlimit(limit, (2**46, hard))
+    try:
+        found = list(side_by_side(lambda _piece: (threading.current_thread(), torch.get_num_threads()), range(4)))
+    finally:
+        resource.setrlimit(limit, (soft, hard))
+    assert found == [(threading.current_thread(), 2)] * 4
 
 
 def rows_of(count, chance):
@@ -142,15 +186,26 @@ def test_a_step_of_the_second_order_is_the_same_and_leaves_the_kernels_as_they_w
     torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-14)
 
 
-def test_low_precision_reaches_every_chunk(threads):
-    """Autocast is a thread's own: a chunk without it would refuse float32 prompts before bfloat16 weights."""
+def test_low_precision_and_gradient_mode_reach_every_chunk(threads, monkeypatch):
+    """Both are a thread's own."""
     torch.manual_seed(0)
-    rows = rows_of(12, np.random.default_rng(0))
-    prompts = torch.randn(2, 3, 16)
-    exact = Passes(backbone_of(t5(dtype=torch.float32)), chunk_tokens=30)
-    low = Passes(backbone_of(t5(dtype=torch.float32).to(torch.bfloat16)), chunk_tokens=30)
+    rows, seen = rows_of(12, np.random.default_rng(0)), []
+    backbone = backbone_of(t5(dtype=torch.float32).to(torch.bfloat16))
+    encode = backbone.encode
+
+    def watched(*arguments):
+        seen.append((torch.is_autocast_enabled("cpu"), torch.is_grad_enabled(), threading.current_thread().name[:5]))
+        return encode(*arguments)
+
+    monkeypatch.setattr(backbone, "encode", watched)
     threads(2)
-    torch.testing.assert_close(low.losses_of(prompts, rows), exact.losses_of(prompts, rows), rtol=0.05, atol=0.05)
+    prompts = torch.randn(2, 3, backbone.width)
+    Passes(backbone, chunk_tokens=30).losses_of(prompts, rows)
+    assert (True, False, "chunk") in seen
+    assert {one[:2] for one in seen} == {(True, False)}
+    seen.clear()
+    Passes(backbone, chunk_tokens=30).run(prompts, rows)
+    assert {one[:2] for one in seen} == {(True, True)}
 
 
 def test_backbones_of_others_and_those_that_save_memory_take_one_chunk_at_a_time():
