@@ -60,7 +60,9 @@ def metatrain_params(**changes):
 
 def job(root: Path, work: Path, **changes):
     """A training of one variant, which checkpoints every three steps."""
-    own = {name: changes.pop(name) for name in ("key", "checkpoint_steps", "chunk_tokens") if name in changes}
+    own = {
+        name: changes.pop(name) for name in ("key", "checkpoint_steps", "chunk_tokens", "threads") if name in changes
+    }
     training = trainings(metatrain_params(**changes), 8)[0]
     made = Job(
         training=training,

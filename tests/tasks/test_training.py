@@ -90,15 +90,15 @@ def test_every_step_is_measured_and_every_validation_kept(room, tmp_path):
     assert trained.best.loss == best
 
 
-@pytest.mark.parametrize("died", [1, 7, 9])
-def test_a_resumed_training_ends_in_the_same_bytes(room, tmp_path, monkeypatch, died):
-    whole = run(room, tmp_path / "whole")
+@pytest.mark.parametrize(("died", "cut_up"), [(1, {}), (7, {}), (9, {}), (7, {"threads": 2, "chunk_tokens": 120})])
+def test_a_resumed_training_ends_in_the_same_bytes(room, tmp_path, monkeypatch, died, cut_up):
+    whole = run(room, tmp_path / "whole", **cut_up)
     with monkeypatch.context() as patch:
         exception = stop_after(patch, died)
         with pytest.raises(exception):
-            run(room, tmp_path / "cut")
+            run(room, tmp_path / "cut", **cut_up)
     said = []
-    resumed = run(room, tmp_path / "cut", said)
+    resumed = run(room, tmp_path / "cut", said, **cut_up)
     assert same(whole.arrays, resumed.arrays)
     assert (whole.best, whole.start_loss) == (resumed.best, resumed.start_loss)
     assert (tmp_path / "cut" / STEPS).read_bytes() == (tmp_path / "whole" / STEPS).read_bytes()
