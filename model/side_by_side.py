@@ -8,7 +8,7 @@ have all the cores again.
 import resource
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache
 from threading import Barrier
 from typing import TypeVar
@@ -35,9 +35,10 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> It
     if pool is None:
         yield from map(work, pieces)
         return
-    torch.set_num_threads(1)  # threads of the caller's own operations would wait for more of them, at full speed
-    waiting = deque(pool.submit(work, piece) for piece in pieces[:even])
+    waiting: deque[Future[Result]] = deque()
     try:
+        torch.set_num_threads(1)  # threads of the caller's own operations would wait for more of them, at full speed
+        waiting.extend(pool.submit(work, piece) for piece in pieces[:even])
         while waiting:
             yield waiting.popleft().result()
     finally:

@@ -158,9 +158,8 @@ class TestTokenization:
         assert [encoded.ids[position] for position in encoded.slots] == [slot] * template.slots
         plain = [writer.plain(text) for text in own]
         shown = [text[:kept] for text, kept in zip(plain, encoded.kept, strict=True)]
-        for short, text in zip(
-            shown, plain, strict=True
-        ):  # a token of each: less than a letter, where bytes are tokens
+        for short, text in zip(shown, plain, strict=True):
+            # A token of each text stays: less than a letter, where bytes are tokens.
             assert short or not text.strip() or writer.length(text.strip()[0]) > 1
 
     @pytest.mark.parametrize("family", FAMILIES)
