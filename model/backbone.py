@@ -117,6 +117,11 @@ def load_backbone(
     return backbone_of(model, fast=fast, recompute=recompute)
 
 
+def weights_dtype(precision: str) -> torch.dtype | None:
+    """Return the type of the weights that a precision names; None for `auto`, which leaves it to the device."""
+    return {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
+
+
 def backbone_of(model: Any, *, fast: bool = True, recompute: bool = False) -> Backbone:
     """A loaded model as a backbone."""
     if fast and is_fast(model):

@@ -36,6 +36,8 @@ class StepForm:
         order: 2 passes the derivative through the inner gradient, 1 stops it there.
         inner_rate: α1.
         inner_form: sgd is α1·ψ(g), the paper's; rms is α1·ψ(g)/rms(ψ(g)), the first step that Adam would take.
+        inner_steps: steps on the support set, 1 in the paper. The derivative passes through the gradient of the last
+            one only; those before count as constants of θ, while φ learns from all of them.
         similarity_at: where the query gradient of s is taken: theta (Algorithm 1) or theta_prime (released code).
         gate_weight: weight of L_reg.
         keep_graph: order 2 keeps the graph of the inner gradients; otherwise the support sets are read again.
@@ -44,6 +46,7 @@ class StepForm:
     order: Literal[1, 2] = 2
     inner_rate: float = 0.1
     inner_form: InnerForm = "sgd"
+    inner_steps: int = 1
     similarity_at: Literal["theta", "theta_prime"] = "theta"
     gate_weight: float = 1.0
     keep_graph: bool = True
@@ -94,9 +97,10 @@ class MetaGradients:
 
 @dataclass(frozen=True)
 class InnerStep:
-    """The inner steps of K tasks, with the graph that leads from `source` and φ to them.
+    """One inner step of each of K tasks, with the graph that leads from `source` and φ to it.
 
     Attributes:
+        prompts: θ where the step begins, [K, P, d].
         support: the pass over the support sets.
         source: g, [K, P, d].
         regulated: ψφ(g), [K, P, d].
@@ -104,6 +108,7 @@ class InnerStep:
         step: θ − θ', [K, P, d].
     """
 
+    prompts: Tensor
     support: Pass
     source: Tensor
     regulated: Tensor
@@ -145,7 +150,19 @@ def inner_step(
         gates = regularizer.gates(support.hidden_mean)
         regulated = regularizer(gradients, gates)
     step = form.inner_rate * (regulated if form.inner_form == "sgd" else regulated / _rms(regulated))
-    return InnerStep(support, gradients, regulated, gates, step)
+    return InnerStep(prompts, support, gradients, regulated, gates, step)
+
+
+def inner_steps(
+    passes: Passes, prompts: Tensor, regularizer: GradientRegularizer | None, rows: Sequence[Row], form: StepForm
+) -> list[InnerStep]:
+    """Take `form.inner_steps` steps on the support sets; only the last one keeps a graph of its gradient."""
+    steps: list[InnerStep] = []
+    for number in range(1, form.inner_steps + 1):
+        own = form if number == form.inner_steps else replace(form, keep_graph=False)
+        steps.append(inner_step(passes, prompts, regularizer, rows, own))
+        prompts = prompts - steps[-1].step.detach()
+    return steps
 
 
 def meta_gradients(
@@ -170,54 +187,60 @@ def meta_gradients(
     """
     prompts = prompt.detach().repeat(len(tasks), 1, 1)
     support, queries = support_rows([one.task for one in tasks]), query_rows(tasks)
-    inner = inner_step(passes, prompts, regularizer, support, form)
-    query = passes.run(prompts - inner.step.detach(), queries)
+    steps = inner_steps(passes, prompts, regularizer, support, form)
+    inner = steps[-1]
+    query = passes.run(inner.prompts - inner.step.detach(), queries)
     compared = passes.run(prompts, queries).gradients if form.similarity_at == "theta" else query.gradients
     penalty = query.losses.new_zeros(len(tasks)) if inner.gates is None else gate_loss(inner.gates, b)
     weighted = form.gate_weight / (batch or len(tasks)) * penalty.sum()
-    through, of_phi = _backward(inner, query.gradients, weighted, regularizer)
+    through, of_phi = _backward(steps, query.gradients, weighted, regularizer)
     total = query.gradients.sum(0)
     if form.order == 2:
-        total += passes.hessian_product(prompts, support, through, inner.support.graphs).sum(0)
-    return MetaGradients(total, of_phi, _measures(prompt, inner, query, compared, penalty))
+        total += passes.hessian_product(inner.prompts, support, through, inner.support.graphs).sum(0)
+    return MetaGradients(total, of_phi, _measures(steps, query, compared, penalty))
 
 
-def held_out_losses(
+def adapted_prompts(
     passes: Passes, prompt: Tensor, regularizer: GradientRegularizer | None, tasks: Sequence[Task], form: StepForm
 ) -> Tensor:
-    """Query losses after one inner step, without mixing: what checkpoints are chosen by, [tasks]."""
+    """Return θ' of each task, after the inner steps on its support set, [tasks, P, d]."""
     prompts = prompt.detach().repeat(len(tasks), 1, 1)
-    inner = inner_step(passes, prompts, regularizer, support_rows(tasks), replace(form, order=1))
-    return passes.losses_of(prompts - inner.step.detach(), query_rows([MixedTask(task) for task in tasks]))
+    last = inner_steps(passes, prompts, regularizer, support_rows(tasks), replace(form, order=1))[-1]
+    return last.prompts - last.step.detach()
 
 
 def _backward(
-    inner: InnerStep, query_gradients: Tensor, penalty: Tensor, regularizer: GradientRegularizer | None
+    steps: Sequence[InnerStep], query_gradients: Tensor, penalty: Tensor, regularizer: GradientRegularizer | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Take v = ∂L/∂θ' back through θ' = θ − step, and L_reg back through the gates.
+    """Take v = ∂L/∂θ' back through θ' = θ − Σ steps, and L_reg back through the gates of the last step.
 
     Returns:
-        What reaches g, [K, P, d], and what reaches each parameter of φ.
+        What reaches g of the last step, [K, P, d], and what reaches each parameter of φ.
     """
     phi = dict(regularizer.named_parameters()) if regularizer is not None else {}
-    outputs, given = [inner.step], [-query_gradients]
+    outputs, given = [steps[-1].step], [-query_gradients]
     if phi:
         outputs, given = [*outputs, penalty], [*given, torch.ones_like(penalty)]
-    through, *of_phi = torch.autograd.grad(outputs, [inner.source, *phi.values()], given)
+        outputs += [step.step for step in steps[:-1]]
+        given += [-query_gradients] * (len(steps) - 1)
+    through, *of_phi = torch.autograd.grad(outputs, [steps[-1].source, *phi.values()], given)
     return through, dict(zip(phi, of_phi, strict=True))
 
 
-def _measures(prompt: Tensor, inner: InnerStep, query: Pass, compared: Tensor, penalty: Tensor) -> TaskMeasures:
+def _measures(steps: Sequence[InnerStep], query: Pass, compared: Tensor, penalty: Tensor) -> TaskMeasures:
+    inner, prompts = steps[0], steps[0].prompts
     with torch.no_grad():
+        moved = prompts - steps[-1].prompts + steps[-1].step if len(steps) > 1 else inner.step
         regulated = inner.regulated.detach().flatten(1)
-        gates = penalty.new_zeros(len(penalty), 1) if inner.gates is None else inner.gates
+        last = steps[-1].gates
+        gates = penalty.new_zeros(len(penalty), 1) if last is None else last
         return TaskMeasures(
             support_loss=inner.support.losses,
             query_loss=query.losses,
             gate_loss=penalty.detach(),
             similarity=cosine_similarity(compared.flatten(1), regulated, eps=_TINY),
             gate=gates.mean(1),
-            inner_size=inner.step.flatten(1).norm(dim=1) / prompt.norm(),
+            inner_size=moved.flatten(1).norm(dim=1) / prompts[0].norm(),
             inner_norm=inner.support.gradients.flatten(1).norm(dim=1),
             query_norm=query.gradients.flatten(1).norm(dim=1),
         )

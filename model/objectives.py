@@ -8,23 +8,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from model.device import total_memory
+from model.held_out import HeldOutTasks, asked
 from model.memory import graph_bytes, halved, within_memory
 from model.meta_step import (
     MetaGradients,
     MixedTask,
     StepForm,
     TaskMeasures,
-    held_out_losses,
+    adapted_prompts,
     meta_gradients,
     support_rows,
 )
 from model.passes import Passes
 from model.regularizer import GradientRegularizer
 from model.rows import Row
-from model.task_batch import Task
+from model.task_batch import Example, Task
 
 GRAPH_SHARE = 0.25  # of the memory there is, for kept graphs
 Result = TypeVar("Result")
@@ -48,8 +50,8 @@ class Objective(Protocol):
     def gradients(self, prompt: Tensor, tasks: Sequence[MixedTask], b: float, batch: int) -> Gradients:
         """Of these tasks, which are some of a batch of `batch`; b is what the gates aim at."""
 
-    def held_out(self, prompt: Tensor, tasks: Sequence[Task]) -> Tensor:
-        """The loss of each held-out task, [tasks]."""
+    def held_out(self, prompt: Tensor, tasks: Sequence[Task]) -> HeldOutTasks:
+        """Scores of held-out tasks."""
 
     def settings(self) -> dict[str, int | bool]:
         """How the work is cut up: a resumed run that cuts it up alike gives the same bits."""
@@ -85,12 +87,16 @@ class MetaObjective:
         measures = {name: getattr(found.measures, name) for name in self.measured}
         return Gradients({"prompt": found.prompt} | found.regularizer, measures)
 
-    def held_out(self, prompt: Tensor, tasks: Sequence[Task]) -> Tensor:
-        """Query losses after one inner step, without mixing."""
-        return within_memory(
-            lambda: held_out_losses(self.passes, prompt, self.regularizer, tasks, self.form),
-            lambda: halved(self.passes, self.told),
-        )
+    def held_out(self, prompt: Tensor, tasks: Sequence[Task]) -> HeldOutTasks:
+        """Scores of the query sets before and after the inner steps, without mixing."""
+        queries = [task.query for task in tasks]
+
+        def work() -> HeldOutTasks:
+            adapted = adapted_prompts(self.passes, prompt, self.regularizer, tasks, self.form)
+            before = asked(self.passes, _one_each(prompt, tasks), tasks, queries)
+            return HeldOutTasks(_counts(queries), before, asked(self.passes, adapted, tasks, queries))
+
+        return within_memory(work, lambda: halved(self.passes, self.told))
 
     def settings(self) -> dict[str, int | bool]:
         """Tokens of a chunk, and whether graphs are kept."""
@@ -137,16 +143,16 @@ class PlainObjective:
         """Gradient of the mean loss over the batch."""
         rows = _every_row([one.task for one in tasks])
         found = within_memory(
-            lambda: self.passes.run(prompt.detach().repeat(len(tasks), 1, 1), rows),
+            lambda: self.passes.run(_one_each(prompt, [one.task for one in tasks]), rows),
             lambda: halved(self.passes, self.told),
         )
         return Gradients({"prompt": found.gradients.sum(0) / batch}, {"query_loss": found.losses})
 
-    def held_out(self, prompt: Tensor, tasks: Sequence[Task]) -> Tensor:
-        """The plain loss of each task."""
-        rows = _every_row(tasks)
+    def held_out(self, prompt: Tensor, tasks: Sequence[Task]) -> HeldOutTasks:
+        """Scores of both sets of each task."""
+        examples = [(*task.support, *task.query) for task in tasks]
         return within_memory(
-            lambda: self.passes.losses_of(prompt.detach().repeat(len(tasks), 1, 1), rows),
+            lambda: HeldOutTasks(_counts(examples), asked(self.passes, _one_each(prompt, tasks), tasks, examples)),
             lambda: halved(self.passes, self.told),
         )
 
@@ -162,3 +168,11 @@ class PlainObjective:
 def _every_row(tasks: Sequence[Task]) -> list[Row]:
     """Rows of the support and query sets as one set a task."""
     return support_rows([replace(task, support=(*task.support, *task.query)) for task in tasks])
+
+
+def _one_each(prompt: Tensor, tasks: Sequence[Task]) -> Tensor:
+    return prompt.detach().repeat(len(tasks), 1, 1)
+
+
+def _counts(examples: Sequence[Sequence[Example]]) -> Tensor:
+    return torch.tensor([float(len(each)) for each in examples], dtype=torch.float64)

@@ -64,11 +64,15 @@ class _ChunkPass:
 
 @dataclass
 class Passes:
-    """Runs rows through a backbone, at most `chunk_tokens` encoder positions at a time."""
+    """Runs rows through a backbone, at most `chunk_tokens` encoder positions at a time.
+
+    `tokens` counts the positions that the encoder has read, prompts included and padding not.
+    """
 
     backbone: Backbone
     centroids: Centroids | None = None
     chunk_tokens: int = 0
+    tokens: int = 0
 
     def __post_init__(self) -> None:
         self.chunk_tokens = self.chunk_tokens or CHUNK_TOKENS[self.backbone.device.type]
@@ -146,6 +150,7 @@ class Passes:
         self, work: Callable[[Sequence[Row]], Result], rows: Sequence[Row], prompt_tokens: int
     ) -> Iterator[Result]:
         """The work's result for each chunk of the rows, in their order; the work may be called in other threads."""
+        self.tokens += sum(prompt_tokens + len(example.input_ids) for row in rows for example in row.examples)
         return self._each(work, list(chunked(rows, prompt_tokens, self.chunk_tokens)))
 
     def _each(self, work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterator[Result]:

@@ -81,16 +81,22 @@ def label_scores(
     """
     if not label_ids or not all(len(ids) for ids in label_ids):
         raise InputError("each label needs at least one token: choose other label words")
-    scores = np.empty((len(inputs), len(label_ids)))
     rows = [
         Row(Example(str(number), 0, ids, _NO_TARGET), owner, 1.0)
         for number, (ids, owner) in enumerate(zip(inputs, owners, strict=True))
     ]
+    return row_scores(passes, prompts, rows, label_ids)
+
+
+def row_scores(passes: Passes, prompts: Tensor, rows: Sequence[Row], label_ids: Sequence[Ids]) -> LabelScores:
+    """Return the same for rows, whose examples may hold centroids; their targets and partners do not matter."""
+    scores = np.empty((len(rows), len(label_ids)))
+    places = {id(row): place for place, row in enumerate(rows)}
 
     def fill(chunk: Sequence[Row]) -> None:
         with torch.no_grad(), precision(passes.backbone):
             found = _scores_of(passes, prompts, chunk, label_ids)
-        scores[[int(row.example.example_id) for row in chunk]] = found.cpu().numpy()
+        scores[[places[id(row)] for row in chunk]] = found.cpu().numpy()
 
     for _ in passes.each_chunk(fill, rows, prompts.shape[1]):
         pass

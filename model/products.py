@@ -20,6 +20,7 @@ from torch.nn.functional import linear
 _OPERATORS: Any = torch.ops.mkldnn
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available() and hasattr(_OPERATORS, "_linear_pointwise")  # type: ignore[no-untyped-call]  # torch has no type for it
 _WIDE = _HAS_ONEDNN and "AVX512" in torch.backends.cpu.get_cpu_capability()
+_PACKED = (torch.float32, torch.bfloat16) if torch.cpu._is_avx512_bf16_supported() else (torch.float32,)  # noqa: SLF001 - its only name
 NO_KERNEL = "could not create a primitive"  # all that oneDNN says when memory has run out
 _ROWS = 1024  # that a layout is made for; it serves any number
 _MAKING = Lock()  # of a layout: threads that want the same one wait for it
@@ -36,7 +37,7 @@ class FrozenMatrix:
     def __init__(self, matrix: Tensor, *, packs: bool = False) -> None:
         self._matrix = matrix.detach()
         self.dtype = matrix.dtype
-        self._packs = packs and _WIDE and matrix.device.type == "cpu" and matrix.dtype == torch.float32
+        self._packs = packs and _WIDE and matrix.device.type == "cpu" and matrix.dtype in _PACKED
         self._layouts: dict[bool, Tensor] = {}  # of the matrix, and (True) of its transpose
 
     def __call__(self, values: Tensor) -> Tensor:

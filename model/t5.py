@@ -129,7 +129,7 @@ class _Layer:
         """Self-attention, [positions, d] → [positions, d]."""
         projected = packing.padded(self.query_key_value(normed.to(self.output.dtype)))
         projected = projected.view(packing.rows, packing.length, 3, self.heads, -1)
-        return self.output(packing.packed(attended(projected, bias.to(projected.dtype))))
+        return self.output(packing.packed(attended(projected, bias)))
 
     def attend_encoded(self, normed: Tensor, encoded: Tensor, unseen: Tensor) -> Tensor:
         """Cross-attention in the encoder's own space: [rows, t, d], [rows, n, d] → [rows, t, d]."""

@@ -172,6 +172,18 @@ def _both(fields: Sequence[str], verbalizer: Sequence[str], sentinel: str, instr
     }
 
 
+_PAIR_QUESTIONS = {
+    "sp-next": "Does sentence 2 come right after sentence 1 in a text?",
+    "sp-cluster": "Are these two sentences about the same topic?",
+}
+
+
+def asked_pair(kind: str, words: Sequence[str], named: Sequence[str]) -> Template:
+    """Return the instruction of a kind of sentence pairs with other label words, named in the order of `named`."""
+    told = f"Answer with {', '.join(named[:-1])} or {named[-1]}."
+    return parse_template(f"{_PAIR_QUESTIONS[kind]} {told} {_PAIR_ASKED}", PAIR, words)
+
+
 # The sentinel forms are the paper's: plain T5 must tell the two kinds of a format from the support set alone. An
 # instruction says which one is meant.
 ANCHOR_TEMPLATES: dict[str, dict[Form, Template]] = {
@@ -179,11 +191,9 @@ ANCHOR_TEMPLATES: dict[str, dict[Form, Template]] = {
         PAIR,
         _YES_NO_MAYBE,
         _PAIR_TEXT,
-        f"Does sentence 2 come right after sentence 1 in a text? Answer yes, no, or {_APART}. {_PAIR_ASKED}",
+        f"{_PAIR_QUESTIONS['sp-next']} Answer yes, no, or {_APART}. {_PAIR_ASKED}",
     ),
-    "sp-cluster": _both(
-        PAIR, _YES_NO, _PAIR_TEXT, f"Are these two sentences about the same topic? Answer yes or no. {_PAIR_ASKED}"
-    ),
+    "sp-cluster": _both(PAIR, _YES_NO, _PAIR_TEXT, f"{_PAIR_QUESTIONS['sp-cluster']} Answer yes or no. {_PAIR_ASKED}"),
     "mc-next": _both(
         CHOICE, CHOICES, _CHOICE_TEXT, f"Which sentence comes right after this one? {{s0}} {_CHOICES_ASKED}"
     ),
@@ -212,8 +222,8 @@ UNIFIED_TEMPLATES: dict[str, dict[Form, Template]] = {
         + " Answer with the letter:",
     )
     for kind, words, asked in (
-        ("sp-next", _YES_NO_MAYBE, f"Does sentence 2 come right after sentence 1 in a text? It is {_APART}."),
-        ("sp-cluster", _YES_NO, "Are these two sentences about the same topic?"),
+        ("sp-next", _YES_NO_MAYBE, f"{_PAIR_QUESTIONS['sp-next']} It is {_APART}."),
+        ("sp-cluster", _YES_NO, _PAIR_QUESTIONS["sp-cluster"]),
     )
 }
 

@@ -6,7 +6,7 @@ text, spaces and all, special tokens at the end included where the tokenizer add
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +107,12 @@ class TemplateTokenizer:
     def length(self, text: str) -> int:
         """Tokens of a text, without what the tokenizer puts at its ends."""
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def words(self) -> Iterator[str]:
+        """Yield what the vocabulary's tokens say as words of their own, in the order of their ids."""
+        vocabulary = self._tokenizer.get_vocab()
+        for token in sorted(vocabulary, key=lambda token: vocabulary[token]):
+            yield self._tokenizer.decode([vocabulary[token]]).strip()
 
     def plain(self, text: str) -> str:
         """A text in which nothing reads as a special token: a space breaks up what would."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from model.curriculum import Curriculum
+from model.held_out import KindScores, KindSums
 from model.meta_step import MixedTask
 from model.objectives import Gradients, Objective
 from model.ranks import Ranks
@@ -39,14 +40,35 @@ class Rates:
     warmup_steps: int = 0
     clip_norm: float | None = 1.0
     schedule: Schedule = "linear"
+    regularizer_warmup_steps: int | None = None
 
-    def factor(self, step: int) -> float:
-        """What both rates are multiplied with at a step, counted from 0."""
-        if step < self.warmup_steps:
-            return (step + 1) / self.warmup_steps
+    def at(self, group: str, step: int) -> float:
+        """Return the rate of `prompt` or `regularizer` at a step, counted from 0."""
+        own = self.regularizer_warmup_steps if group == "regularizer" else None
+        return float(getattr(self, group)) * self._factor(step, self.warmup_steps if own is None else own)
+
+    def _factor(self, step: int, warmup_steps: int) -> float:
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
         if self.schedule == "inverse-square-root":
-            return float((max(self.warmup_steps, 1) / (step + 1)) ** 0.5)
-        return (self.steps - step) / max(self.steps - self.warmup_steps, 1)
+            return float((max(warmup_steps, 1) / (step + 1)) ** 0.5)
+        return (self.steps - step) / max(self.steps - warmup_steps, 1)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The mean loss over held-out tasks, and their scores by kind."""
+
+    loss: float
+    kinds: tuple[KindScores, ...]
+
+
+@dataclass(frozen=True)
+class PlainStart:
+    """The first `steps` steps descend the plain loss, as PPT does; no inner step, no gates."""
+
+    objective: Objective
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -61,9 +83,16 @@ class Trainer:
     """θ, φ and all that changes while they are learned."""
 
     def __init__(
-        self, objective: Objective, prompt: Tensor, curriculum: Curriculum, rates: Rates, ranks: Ranks
+        self,
+        objective: Objective,
+        prompt: Tensor,
+        curriculum: Curriculum,
+        rates: Rates,
+        ranks: Ranks,
+        plain_start: PlainStart | None = None,
     ) -> None:
         self.objective, self.curriculum, self.rates, self.ranks = objective, curriculum, rates, ranks
+        self._plain_start = plain_start
         self.step = 0
         self.best: Best | None = None
         self.without_gain = 0
@@ -84,8 +113,11 @@ class Trainer:
     def train(self, tasks: Sequence[MixedTask], batch: int) -> dict[str, float]:
         """One step on this rank's tasks of a batch of `batch`; what it measured is the same on all ranks."""
         b = self.curriculum.b
-        own = self.objective.gradients(self.prompt, tasks, b, batch) if tasks else None
-        means, gradients = self._over_ranks(own, tasks)
+        start = self._plain_start
+        objective = start.objective if start is not None and self.step < start.steps else self.objective
+        read = objective.passes.tokens
+        own = objective.gradients(self.prompt, tasks, b, batch) if tasks else None
+        means, gradients = self._over_ranks(objective, own, tasks, objective.passes.tokens - read)
         record = {"step": self.step + 1, "s": self.curriculum.similarity, "b": b} | means
         record |= self._descend(gradients)
         if "similarity" in means:
@@ -95,39 +127,40 @@ class Trainer:
 
     def _descend(self, gradients: dict[str, Tensor]) -> dict[str, float]:
         """Clip θ's and φ's gradients each for itself, and let Adam take its step."""
-        factor = self.rates.factor(self.step)
-        record = {"learning_rate": self.rates.prompt * factor}
+        record = {"learning_rate": self.rates.at("prompt", self.step)}
         for name, optimizer in self._optimizers.items():
             parameters = self._groups[name]
             for key, parameter in parameters.items():
                 parameter.grad = gradients[key].view_as(parameter)
             limit = self.rates.clip_norm if self.rates.clip_norm is not None else float("inf")
             record[f"{name}_gradient_norm"] = float(clip_grad_norm_(list(parameters.values()), limit))
-            optimizer.param_groups[0]["lr"] = getattr(self.rates, name) * factor
+            optimizer.param_groups[0]["lr"] = self.rates.at(name, self.step)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         return record | {"prompt_norm": float(self.prompt.norm())}
 
     def _over_ranks(
-        self, own: Gradients | None, tasks: Sequence[MixedTask]
+        self, objective: Objective, own: Gradients | None, tasks: Sequence[MixedTask], tokens: int
     ) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """Means of the measures over the batch, and sums of the gradients, from all ranks in one exchange."""
-        names = (*self.objective.measured, "lambda", "tasks")
+        """Means of the measures over the batch, and sums of tokens and gradients, from all ranks in one exchange."""
+        names = (*objective.measured, "lambda", "tasks", "tokens")
         parameters = {key: parameter for held in self._groups.values() for key, parameter in held.items()}
         sizes = [len(names), *(parameter.numel() for parameter in parameters.values())]
         if own is None:  # more ranks than tasks
             mine = self.prompt.new_zeros(sum(sizes))
         else:
-            counted = self.prompt.new_tensor([sum(1 - one.share for one in tasks), len(tasks)])
-            measures = torch.stack([own.measures[name].sum() for name in self.objective.measured])
-            mine = torch.cat([measures, counted, *(own.parameters[key].flatten() for key in parameters)])
+            counted = self.prompt.new_tensor([sum(1 - one.share for one in tasks), len(tasks), tokens])
+            measures = torch.stack([own.measures[name].sum() for name in objective.measured])
+            given = [own.parameters.get(key, torch.zeros_like(value)) for key, value in parameters.items()]
+            mine = torch.cat([measures, counted, *(one.flatten() for one in given)])
         total = self.ranks.summed(mine.detach().clone())
         if not bool(torch.isfinite(total).all()):
             self._refuse(own, tasks, finite=bool(torch.isfinite(mine).all()))
         measured, *pieces = torch.split(total, sizes)
         sums = dict(zip(names, measured.tolist(), strict=True))
-        count = sums.pop("tasks")
-        return {name: value / count for name, value in sums.items()}, dict(zip(parameters, pieces, strict=True))
+        count, read = sums.pop("tasks"), sums.pop("tokens")
+        means = {name: value / count for name, value in sums.items()} | {"tokens": read}
+        return means, dict(zip(parameters, pieces, strict=True))
 
     def _refuse(self, own: Gradients | None, tasks: Sequence[MixedTask], *, finite: bool) -> None:
         """Stop on all ranks, naming the tasks whose measures went wrong (all of a rank's, if only the gradient did)."""
@@ -138,20 +171,22 @@ class Trainer:
             bad = bad or [one.task.task_id for one in tasks]
         raise NotFiniteError(self.step + 1, [name for names in self.ranks.gathered(bad) for name in names])
 
-    def held_out_loss(self, batches: Iterable[Sequence[Task]]) -> float:
-        """The mean loss over held-out tasks, of which `batches` are this rank's."""
-        total = torch.zeros(2, dtype=torch.float64, device=self.prompt.device)
+    def held_out(self, batches: Iterable[Sequence[Task]], kinds: Sequence[str]) -> HeldOut:
+        """Return the scores of held-out tasks of `kinds`, of which `batches` are this rank's."""
+        total, sums = torch.zeros(2, dtype=torch.float64), KindSums.of(kinds)
         bad: list[str] = []
         for tasks in batches:
             if tasks:
-                losses = self.objective.held_out(self.prompt, tasks).double()
-                total += torch.stack([losses.sum(), losses.new_tensor(float(len(tasks)))])
-                finite = torch.isfinite(losses).tolist()
+                scores = self.objective.held_out(self.prompt, tasks)
+                total += torch.stack([scores.losses.sum(), torch.tensor(float(len(tasks)), dtype=torch.float64)])
+                sums.add(tasks, scores)
+                finite = torch.isfinite(scores.losses).tolist()
                 bad += [task.task_id for task, is_good in zip(tasks, finite, strict=True) if not is_good]
-        summed, count = self.ranks.summed(total).tolist()
+        summed, count = self.ranks.summed(total.to(self.prompt.device)).tolist()
         if not math.isfinite(summed):
             raise NotFiniteError(self.step, [name for names in self.ranks.gathered(bad) for name in names])
-        return float(summed / count)
+        sums.sums = self.ranks.summed(sums.sums.to(self.prompt.device)).cpu()
+        return HeldOut(float(summed / count), tuple(sums.means()))
 
     def consider(self, loss: float) -> bool:
         """Remember θ and φ as the best if the held-out loss is the lowest so far; return whether it is."""

@@ -11,7 +11,18 @@ import pyarrow as pa
 STEPS, VALIDATION = "steps.jsonl", "validation.jsonl"
 MEASURES = (  # what model.trainer and its objectives measure at each step
     "support_loss", "query_loss", "gate_loss", "similarity", "s", "b", "lambda", "gate", "inner_size", "inner_norm",
-    "query_norm", "prompt_gradient_norm", "regularizer_gradient_norm", "prompt_norm", "learning_rate",
+    "query_norm", "prompt_gradient_norm", "regularizer_gradient_norm", "prompt_norm", "learning_rate", "tokens",
+)  # fmt: skip
+
+
+KINDS = pa.schema(
+    [
+        ("variant", pa.string()), ("step", pa.int64()), ("kind", pa.string()), ("labels", pa.int32()),
+        ("tasks", pa.int32()), ("examples", pa.int32()), ("chance", pa.float64()), ("chance_loss", pa.float64()),
+        ("right_before", pa.float64()), ("right_after", pa.float64()), ("loss_before", pa.float64()),
+        ("loss_after", pa.float64()), ("mass_before", pa.float64()), ("mass_after", pa.float64()),
+        ("learned", pa.bool_()),
+    ]
 )  # fmt: skip
 
 
@@ -28,9 +39,9 @@ class TrainingLog:
         """One training step."""
         self._write(STEPS, record)
 
-    def validated(self, step: int, loss: float, *, best: bool) -> None:
-        """One validation, after `step` steps."""
-        self._write(VALIDATION, {"step": step, "held_out_loss": loss, "best": best})
+    def validated(self, step: int, loss: float, kinds: list[dict[str, Any]], *, best: bool) -> None:
+        """One validation, after `step` steps, with its scores by kind (`model.held_out.KindScores`)."""
+        self._write(VALIDATION, {"step": step, "held_out_loss": loss, "best": best, "kinds": kinds})
 
     def _write(self, name: str, record: dict[str, Any]) -> None:
         if name in self._files:
@@ -82,6 +93,19 @@ def step_table(path: Path, variant: str) -> pa.Table:
 def validation_table(path: Path, variant: str) -> pa.Table:
     """Validations as a table."""
     return _table(path, variant, [("step", pa.int64()), ("held_out_loss", pa.float64()), ("best", pa.bool_())])
+
+
+def kind_table(path: Path, variant: str) -> pa.Table:
+    """Return the scores of held-out tasks by kind as a table, a row for each validation and kind."""
+    records = [{"variant": variant, "step": one["step"]} | kind for one in read_log(path) for kind in one["kinds"]]
+    return pa.Table.from_pylist(records, KINDS)
+
+
+def best_kinds(path: Path) -> list[dict[str, Any]]:
+    """Return the scores by kind of the validation with the lowest loss after the start."""
+    validations = [one for one in read_log(path) if one["step"] > 0]
+    kinds: list[dict[str, Any]] = min(validations, key=lambda one: one["held_out_loss"])["kinds"]
+    return kinds
 
 
 def _table(path: Path, variant: str, fields: list[tuple[str, pa.DataType]]) -> pa.Table:

@@ -8,6 +8,7 @@ from pydantic import Field
 from tasks.section import Count, Distinct, Impossible, Name, Rate, Section, defaults, impossible
 
 Format = Literal["sp", "mc", "ss"]
+Kind = Literal["sp-next", "sp-cluster", "mc-next", "mc-cluster", "ss"]
 Variant = Literal[
     "supmer", "only-sp", "only-mc", "only-ss", "without-ta", "without-curriculum", "without-mgr",
     "supmer-labeled", "supmer-mixed", "ppt", "unified-ppt", "metapt",
@@ -28,6 +29,7 @@ class InnerParams(Section):
     form: Literal["sgd", "rms"] = Field(
         "sgd", description="sgd: α1·ψ(g), the paper's; rms: α1·ψ(g)/rms(ψ(g)), the first step Adam would take"
     )
+    steps: Count = Field(1, description="Inner steps; the derivative passes through the gradient of the last one")
 
 
 class AugmentationParams(Section):
@@ -60,13 +62,18 @@ class RegularizerParams(Section):
         "vector", description="z as one gate a dimension (paper) or one in all (released code)"
     )
     weight: float = Field(1.0, ge=0, description="λ, the weight of the gate loss (z − b)²")
+    warmup_steps: int | None = Field(
+        None, ge=0, description="Steps of linear warm-up of φ's rate; null: as metatrain.warmup_steps"
+    )
 
 
 class PptParams(Section):
     """Plain self-supervised training of a prompt: the PPT and Unified-PPT baselines."""
 
     learning_rate: Rate = Field(0.1, description="Peak learning rate")
-    scheduler: Literal["inverse-square-root"] = Field("inverse-square-root", description="Decay of the learning rate")
+    scheduler: Literal["inverse-square-root", "linear"] = Field(
+        "inverse-square-root", description="Decay of the learning rate"
+    )
     warmup_steps: int = Field(0, ge=0, description="Steps of linear warm-up")
     batch_size: Count = Field(256, description="Examples a step")
     steps: Count = Field(200_000, description="Most steps")
@@ -104,6 +111,12 @@ class MetatrainParams(Section):
     formats: Annotated[list[Format], Distinct] = Field(
         ["sp", "mc", "ss"], min_length=1, description="Anchor task formats that supmer sees"
     )
+    kinds: Annotated[list[Kind], Distinct] = Field(
+        [], description="Kinds of anchor tasks that are trained on, of the formats above; empty: all of them"
+    )
+    varied_label_words: Annotated[list[Format], Distinct] = Field(
+        [], description="Formats whose label words are drawn anew for each task; empty: fixed words, the paper's"
+    )
     tasks_per_batch: Count = Field(4, description="Tasks a meta step")
     order: int = Field(
         2, ge=1, le=2, description="2: the derivative passes through the inner gradient; 1: it stops there"
@@ -115,6 +128,10 @@ class MetatrainParams(Section):
     warmup_steps: int = Field(0, ge=0, description="Steps of linear warm-up")
     clip_norm: Rate = Field(1.0, description="Norm to which the gradients of θ and of φ are clipped")
     steps: Count = Field(100_000, description="Most meta steps")
+    plain_steps: int = Field(0, ge=0, description="First steps that descend the plain loss, as PPT does")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="Of the backbone's products; auto: bfloat16 on GPUs that have it, float32 elsewhere"
+    )
     validate_every: Count = Field(2_000, description="Meta steps between validations; the lowest loss is kept")
     patience: Count | None = Field(None, description="Validations without gain before it stops; null: never")
     max_length: Count = Field(512, description="Longest input in tokens, without the prompt")
@@ -129,10 +146,19 @@ class MetatrainParams(Section):
 
     def problems(self) -> Iterator[Impossible]:
         """Steps that are too few, and ablations of what is not there."""
-        for key, value in (("validate_every", self.validate_every), ("warmup_steps", self.warmup_steps)):
+        counts = {"validate_every": self.validate_every, "warmup_steps": self.warmup_steps}
+        counts |= {"plain_steps": self.plain_steps, "regularizer.warmup_steps": self.regularizer.warmup_steps or 0}
+        for key, value in counts.items():
             if value > self.steps:
                 text = f"is above metatrain.steps = {self.steps}"
                 yield impossible(f"metatrain.{key}", value, text, "metatrain.steps")
+        for kind in self.kinds:
+            if kind.partition("-")[0] not in self.formats:
+                text = f"names {kind}, but metatrain.formats leaves {kind.partition('-')[0]} out"
+                yield impossible("metatrain.kinds", self.kinds, text, "metatrain.formats")
+        if self.kinds and "supmer-mixed" in self.variants:
+            text = "leaves out the labeled tasks of supmer-mixed"
+            yield impossible("metatrain.kinds", self.kinds, text, "metatrain.variants")
         for only in sorted(self.formats_of_ablations() - set(self.formats)):
             text = f"names only-{only}, but metatrain.formats leaves {only} out"
             yield impossible("metatrain.variants", self.variants, text, "metatrain.formats")

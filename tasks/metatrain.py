@@ -17,7 +17,7 @@ from storage.parquet import write_shard
 from storage.prompt_artifact import PromptArtifact, write_prompt
 from storage.sources import AcquiredSource, read_manifest
 from storage.task_shards import read_index
-from storage.training_log import STEPS, VALIDATION, step_table, validation_table
+from storage.training_log import STEPS, VALIDATION, best_kinds, kind_table, step_table, validation_table
 from storage.turns import turn
 from storage.vectors import file_hashes, model_hash
 from tasks.contract import RANKS, SHARD_STORE, Record, Shard, Stage
@@ -30,12 +30,14 @@ TASKS = "data/tasks"
 PROMPTS = "artifacts/prompt"
 STEPS_TABLE = "data/training/steps"
 HELD_OUT_TABLE = "data/training/held_out"
+KINDS_TABLE = "data/training/kinds"
 PLOTS = "data/plots/metatrain"
 METRICS = "data/metrics/metatrain.json"
 
 WORK = SHARD_STORE / "metatrain" / "checkpoints"  # among the shards: what is not finished and not wanted goes with them
 HINTS = ("threads", "checkpoint_steps", "checkpoint_seconds", "chunk_tokens", "gradient_checkpointing")
-_STEPS, _VALIDATION, _CURVE, _PROMPT = "steps.parquet", "validation.parquet", "curve.csv", "prompt"
+_STEPS, _VALIDATION, _KINDS = "steps.parquet", "validation.parquet", "kinds.parquet"
+_CURVE, _PROMPT = "curve.csv", "prompt"
 
 
 def run(stage: Stage) -> Record:
@@ -52,6 +54,7 @@ def run(stage: Stage) -> Record:
             stage.adopt(result, f"{_PROMPT}/{file}", PROMPTS, f"{name}/{file}")
         stage.adopt(result, _STEPS, STEPS_TABLE, f"{name}.parquet")
         stage.adopt(result, _VALIDATION, HELD_OUT_TABLE, f"{name}.parquet")
+        stage.adopt(result, _KINDS, KINDS_TABLE, f"{name}.parquet")
         stage.adopt(result, _CURVE, PLOTS, f"{name}.csv")
         summary[name] = {key: value for key, value in result.record.items() if key != "files"}
     write_bytes(stage.output(METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
@@ -88,6 +91,7 @@ def train_variant(payload: Record, folder: Path) -> Record:
     import torch
 
     from model.device import device, leave_gpu
+    from model.held_out import KindScores, chance_warning
     from model.ranks import Ranks
     from tasks.live import say, tell
     from tasks.ranks import train_on_ranks
@@ -106,11 +110,16 @@ def train_variant(payload: Record, folder: Path) -> Record:
             trained = train(job, Ranks(), lambda done, note: tell(folder, done, note), lambda line: say(folder, line))
         leave_gpu(device())
     _write_log(folder, payload, job.work)
+    kinds = best_kinds(job.work / VALIDATION)
+    warning = chance_warning(job.training.variant, [KindScores.from_json(kind) for kind in kinds])
+    if warning:
+        say(folder, warning)
     record: Record = {
         "held_out_loss": trained.best.loss,
         "start_loss": trained.start_loss,
         "best_step": trained.best.step,
         "steps": trained.steps,
+        "kinds": kinds,
     }
     prompt = trained.arrays.pop("prompt")
     about = {key: payload[key] for key in ("training", "seed", "tasks", "backbone")} | {"result": record}
@@ -131,8 +140,9 @@ def _write_log(folder: Path, payload: Record, work: Path) -> None:
     """The log as Parquet, and as a file that `dvc plots` reads."""
     variant = payload["training"]["variant"]
     origin = {"stage": "metatrain", "variant": variant, "seed": payload["seed"]}
-    steps, validation = step_table(work / STEPS, variant), validation_table(work / VALIDATION, variant)
-    write_shard(folder / _STEPS, steps.schema, [steps], origin)
-    write_shard(folder / _VALIDATION, validation.schema, [validation], origin)
+    steps = step_table(work / STEPS, variant)
+    tables = {_STEPS: steps, _VALIDATION: validation_table(work / VALIDATION, variant)}
+    for name, table in (tables | {_KINDS: kind_table(work / VALIDATION, variant)}).items():
+        write_shard(folder / name, table.schema, [table], origin)
     with replacing_file(folder / _CURVE) as beside:
         csv.write_csv(steps.drop_columns(["variant"]), beside)

@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from model.label_words import reworded, word_bank
 from model.task_batch import Task, tokenized
 from model.templates import Form, Template, anchor_template
 from model.tokenization import TemplateTokenizer
 from storage.errors import InputError
 from storage.task_shards import CACHE_BYTES, TaskIndex, TaskShards, read_index
 from tasks.prefetch import Prefetched
-from tasks.task_order import Partner, Place, Share, TaskOrder
+from tasks.task_order import LABEL_WORDS, Partner, Place, Share, TaskOrder
 
 State = dict[str, Any]
 """Where a stream stands, as a checkpoint keeps it: epoch, position, and the seed and tasks they refer to."""
@@ -54,6 +57,7 @@ class TaskReader:
         partner: which tasks may be partners for mixing; None for no partners.
         prefetch: steps tokenized ahead.
         templates: templates of kinds that have their own (labeled sets).
+        varied: formats whose label words are drawn anew for each task and epoch.
         cache_bytes: decoded row groups kept at once.
     """
 
@@ -69,6 +73,7 @@ class TaskReader:
     partner: Partner | None = None
     prefetch: int = 4
     templates: Mapping[str, Template] = field(default_factory=dict)
+    varied: Collection[str] = ()
     cache_bytes: int = CACHE_BYTES
 
     def __post_init__(self) -> None:
@@ -77,6 +82,7 @@ class TaskReader:
         self.tokenizer.require(self.form)
         self.index: TaskIndex = read_index(self.folder, self.split, self.formats, self.kinds)
         self.order = TaskOrder(self.index, self.seed)
+        self._bank = word_bank(self.tokenizer) if self.varied else ()
         self._identity = {"seed": self.seed, "tasks": self.index.fingerprint()}
 
     def __len__(self) -> int:
@@ -106,11 +112,14 @@ class TaskReader:
             while True:
                 places, place = self.order.batch(place, self.batch_size)
                 own = tuple(places[position] for position in self.share.of(len(places)))
-                tasks = tuple(self._read(shards, self.order.task_at(one)) for one in own)
+                tasks = tuple(self._read(shards, self.order.task_at(one), one.epoch) for one in own)
                 partners: tuple[Task, ...] = ()
                 if self.partner is not None:
                     numbers = [self.order.partner_at(one, self.partner) for one in own]
-                    partners = tuple(self._read(shards, number, roles=("query",)) for number in numbers)
+                    partners = tuple(
+                        self._read(shards, number, one.epoch, roles=("query",))
+                        for number, one in zip(numbers, own, strict=True)
+                    )
                 yield TaskBatch(tasks, partners, own, len(places), self._identity | place.to_json())
 
     def _pass(self) -> Iterator[TaskBatch]:
@@ -119,11 +128,14 @@ class TaskReader:
                 size = min(self.batch_size, len(self.index) - start)
                 own = [start + position for position in self.share.of(size)]
                 places = tuple(Place(0, number) for number in own)
-                yield TaskBatch(tuple(self._read(shards, number) for number in own), (), places, size, {})
+                yield TaskBatch(tuple(self._read(shards, number, 0) for number in own), (), places, size, {})
 
-    def _read(self, shards: TaskShards, number: int, roles: tuple[str, ...] = ("support", "query")) -> Task:
+    def _read(self, shards: TaskShards, number: int, epoch: int, roles: tuple[str, ...] = ("support", "query")) -> Task:
         stored = shards.read(number)
         template = self.templates.get(stored.kind) or anchor_template(
             stored.kind, self.form, len(stored.examples[0].texts), stored.labels
         )
+        if stored.format in self.varied:
+            draw = np.random.default_rng([self.seed, LABEL_WORDS, epoch, number])
+            template = reworded(template, stored.kind, self._bank, draw)
         return tokenized(stored, template, self.tokenizer, roles)

@@ -12,7 +12,7 @@ from storage.errors import InputError
 from storage.task_shards import TaskIndex
 
 Partner = Literal["same-format", "any-format"]
-_ORDER, _PARTNER = 0, 1  # keep the two kinds of draws apart
+_ORDER, _PARTNER, MIXING, LABEL_WORDS = 0, 1, 2, 4  # keep the kinds of draws apart
 
 
 @dataclass(frozen=True)

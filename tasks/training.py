@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 
-from model.backbone import Backbone, load_backbone
+from model.backbone import Backbone, load_backbone, weights_dtype
 from model.curriculum import Curriculum
 from model.device import device, make_deterministic
 from model.meta_step import MixedTask, StepForm
@@ -23,19 +23,17 @@ from model.regularizer import GradientRegularizer
 from model.rows import Centroids
 from model.templates import UNIFIED_TEMPLATES, Form
 from model.tokenization import TemplateTokenizer
-from model.trainer import Arrays, Best, NotFiniteError, Rates, Trainer
+from model.trainer import Arrays, Best, HeldOut, NotFiniteError, PlainStart, Rates, Trainer
 from storage.centroids import read_centroids
 from storage.checkpoints import Checkpoint, last_checkpoint, put_aside, write_checkpoint
 from storage.errors import InputError, TransientError, first_line
 from storage.training_log import TrainingLog
 from tasks.contract import Record
 from tasks.reader import TaskBatch, TaskReader
-from tasks.task_order import Partner, Place, Share
+from tasks.task_order import MIXING, Partner, Place, Share
 from tasks.variants import Training
 
 TELL_SECONDS = 0.5
-_SHARE = 2  # keeps the draws of w apart from those of the order (0) and of partners (1), see tasks.task_order
-
 Told = Callable[[int, str], None]
 """Takes the steps done and a remark."""
 
@@ -125,8 +123,9 @@ def train(job: Job, ranks: Ranks, told: Told, say: Callable[[str], None]) -> Tra
         run = _prepared(job, ranks, log, told, say)
         _resume(run)
         if run.trainer.step == 0:
-            run.start_loss = _held_out_loss(run)
-            run.log.validated(0, run.start_loss, best=False)
+            start = _held_out(run)
+            run.start_loss = start.loss
+            run.log.validated(0, start.loss, [one.to_json() for one in start.kinds], best=False)
         with run.reader.stream(run.reader_state) as stream:
             while not _ended(run):
                 _step(run, next(stream))
@@ -188,20 +187,23 @@ def _mixed(run: Run, batch: TaskBatch) -> list[MixedTask]:
 
 
 def _chance(seed: int, place: Place) -> np.random.Generator:
-    return np.random.default_rng([seed, _SHARE, place.epoch, place.position])
+    return np.random.default_rng([seed, MIXING, place.epoch, place.position])
 
 
 def _validate(run: Run) -> None:
-    loss = _held_out_loss(run)
-    is_best = run.trainer.consider(loss)
+    scores = _held_out(run)
+    is_best = run.trainer.consider(scores.loss)
     if run.ranks.first:
-        run.log.validated(run.trainer.step, loss, best=is_best)
-        run.say(f"{run.training.variant}: step {run.trainer.step:,}, held-out loss {loss:.4f}{', the best' * is_best}")
+        run.log.validated(run.trainer.step, scores.loss, [one.to_json() for one in scores.kinds], best=is_best)
+        best, each = ", the best" * is_best, ", ".join(one.in_words() for one in scores.kinds)
+        run.say(
+            f"{run.training.variant}: step {run.trainer.step:,}, held-out loss {scores.loss:.4f}{best}; right: {each}"
+        )
 
 
-def _held_out_loss(run: Run) -> float:
+def _held_out(run: Run) -> HeldOut:
     with _told_well(run), run.held_out.once() as stream:
-        return run.trainer.held_out_loss(batch.tasks for batch in stream)
+        return run.trainer.held_out((batch.tasks for batch in stream), [kind for kind, _ in run.held_out.index.kinds])
 
 
 def _checkpoint_due(run: Run) -> bool:
@@ -258,11 +260,16 @@ def _prepared(job: Job, ranks: Ranks, log: TrainingLog, told: Told, say: Callabl
     form = cast("Form", training.template)
     templates = {kind: both[form] for kind, both in UNIFIED_TEMPLATES.items()} if training.unified else {}
     shared: dict[str, Any] = {"formats": training.formats, "seed": job.seed, "share": Share(ranks.rank, ranks.count)}
+    shared |= {"kinds": training.kinds or None, "varied": training.varied_label_words}
     shared |= {"batch_size": training.tasks_per_batch, "templates": templates}
     mixing = training.augmentation != "none"
     partner = cast("Partner", training.partner) if mixing else None
-    backbone = load_backbone(job.backbone, where, recompute=job.gradient_checkpointing)
-    objective = _objective(job, backbone, say if ranks.first else lambda _line: None)
+    backbone = load_backbone(
+        job.backbone, where, recompute=job.gradient_checkpointing, dtype=weights_dtype(training.precision)
+    )
+    told_here = say if ranks.first else lambda _line: None
+    objective = _objective(job, backbone, told_here)
+    plain = PlainStart(PlainObjective(objective.passes, told=told_here), training.plain_steps)
     trainer = Trainer(
         objective,
         initial_prompt(backbone, training.prompt_tokens, cast("Any", training.initialization), job.seed),
@@ -274,8 +281,10 @@ def _prepared(job: Job, ranks: Ranks, log: TrainingLog, told: Told, say: Callabl
             training.warmup_steps,
             training.clip_norm,
             cast("Any", training.schedule),
+            training.regularizer_warmup_steps,
         ),
         ranks,
+        plain,
     )
     return Run(
         job,
@@ -304,6 +313,7 @@ def _objective(job: Job, backbone: Backbone, say: Callable[[str], None]) -> Obje
         cast("Literal[1, 2]", training.order),
         training.inner_rate,
         cast("Any", training.inner_form),
+        training.inner_steps,
         cast("Any", training.similarity_at),
         training.gate_weight,
     )

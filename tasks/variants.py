@@ -1,5 +1,6 @@
 """What is trained under which name: SUPMER, its ablations, the baselines that need training (ALGORITHM §7)."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +20,9 @@ class Training:
         augmentation: curriculum, vanilla or none.
         partner: which tasks may be mixed in.
         rank: of the regularizer's affine map; None without a regularizer.
+        kinds: kinds of the tasks it sees; () for all of its formats.
+        varied_label_words: formats whose label words are drawn anew for each task.
+        plain_steps: first steps that descend the plain loss.
         clip_norm: None: gradients are not clipped.
     """
 
@@ -51,6 +55,12 @@ class Training:
     gate: str
     gate_weight: float
     regularizer_rate: float
+    regularizer_warmup_steps: int | None
+    kinds: tuple[str, ...]
+    varied_label_words: tuple[str, ...]
+    inner_steps: int
+    plain_steps: int
+    precision: str
 
     def to_json(self) -> dict[str, Any]:
         """As a shard's payload holds it."""
@@ -59,19 +69,24 @@ class Training:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Training":
         """Back from a payload."""
-        return cls(**values | {"formats": tuple(values["formats"])})
+        lists = {name: tuple(values[name]) for name in ("formats", "kinds", "varied_label_words")}
+        return cls(**values | lists)
 
 
 def trainings(params: MetatrainParams, examples_a_task: int) -> list[Training]:
     """All that `metatrain.variants` asks for; a task holds `examples_a_task`, support and query sets together."""
-    found = []
+    wanted: list[dict[str, Any]] = []
     for variant in params.variants:
-        chosen = _supmer(params) | _changes(params, variant, examples_a_task)
+        chosen = _supmer(params) | _changes(params, variant, examples_a_task) | {"variant": variant}
         if variant == "ppt":  # one prompt for each format: ppt-sp, ppt-mc, ppt-ss
-            found += [Training(**chosen | {"variant": f"ppt-{name}", "formats": (name,)}) for name in params.formats]
+            wanted += [chosen | {"variant": f"ppt-{name}", "formats": (name,)} for name in params.formats]
         else:
-            found.append(Training(variant=variant, **chosen))
-    return found
+            wanted.append(chosen)
+    return [Training(**chosen | {"kinds": _of_formats(chosen["kinds"], chosen["formats"])}) for chosen in wanted]
+
+
+def _of_formats(kinds: Sequence[str], formats: Sequence[str]) -> tuple[str, ...]:
+    return tuple(kind for kind in kinds if kind.partition("-")[0] in formats)
 
 
 def _supmer(params: MetatrainParams) -> dict[str, Any]:
@@ -105,6 +120,12 @@ def _supmer(params: MetatrainParams) -> dict[str, Any]:
         "gate": regularizer.gate,
         "gate_weight": regularizer.weight,
         "regularizer_rate": regularizer.learning_rate,
+        "regularizer_warmup_steps": regularizer.warmup_steps,
+        "kinds": tuple(params.kinds),
+        "varied_label_words": tuple(params.varied_label_words),
+        "inner_steps": params.inner.steps,
+        "plain_steps": params.plain_steps,
+        "precision": params.precision,
     }
 
 
@@ -125,6 +146,8 @@ def _changes(params: MetatrainParams, variant: Variant, examples_a_task: int) ->
         "validate_every": ppt.validate_every,
         "patience": None,
         "max_length": ppt.max_length,
+        "varied_label_words": (),
+        "plain_steps": 0,
     }
     maml = {
         "formats": (LABELED,),
@@ -133,6 +156,9 @@ def _changes(params: MetatrainParams, variant: Variant, examples_a_task: int) ->
         "inner_rate": metapt.inner_learning_rate,
         "learning_rate": metapt.outer_learning_rate,
         "patience": metapt.patience,
+        "kinds": (),
+        "inner_steps": 1,
+        "plain_steps": 0,
     }
     changes: dict[Variant, dict[str, Any]] = {
         "supmer": {},
