@@ -36,20 +36,20 @@ class StepForm:
         order: 2 passes the derivative through the inner gradient, 1 stops it there.
         inner_rate: α1.
         inner_form: sgd is α1·ψ(g), the paper's; rms is α1·ψ(g)/rms(ψ(g)), the first step that Adam would take.
-        inner_steps: steps on the support set, 1 in the paper. The derivative passes through the gradient of the last
-            one only; those before count as constants of θ, while φ learns from all of them.
         similarity_at: where the query gradient of s is taken: theta (Algorithm 1) or theta_prime (released code).
         gate_weight: weight of L_reg.
         keep_graph: order 2 keeps the graph of the inner gradients; otherwise the support sets are read again.
+        inner_steps: steps on the support set, 1 in the paper. The derivative passes through the gradient of the last
+            one only; those before count as constants of θ, while φ learns from all of them.
     """
 
     order: Literal[1, 2] = 2
     inner_rate: float = 0.1
     inner_form: InnerForm = "sgd"
-    inner_steps: int = 1
     similarity_at: Literal["theta", "theta_prime"] = "theta"
     gate_weight: float = 1.0
     keep_graph: bool = True
+    inner_steps: int = 1
 
 
 @dataclass(frozen=True)

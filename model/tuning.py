@@ -78,7 +78,7 @@ class Tuner:
     def tune(self, after_step: Callable[[], None] = lambda: None) -> None:
         """Evaluate the starts, then step and evaluate until the end; `after_step` is called where all is consistent."""
         if self.step == 0:
-            self.evaluate(self._courses)
+            self.evaluate()
         while not self.ended:
             self.advance()
             after_step()
@@ -122,8 +122,9 @@ class Tuner:
         """The training losses of each run since its last evaluation."""
         return [one.losses for one in self._courses]
 
-    def evaluate(self, courses: Sequence[_Course]) -> None:
-        """Validation score and loss; the best checkpoint of each run is kept, the start never is one."""
+    def evaluate(self, courses: Sequence[_Course] | None = None) -> None:
+        """Validation score and loss, of all runs or some; the best checkpoint is kept, the start never is one."""
+        courses = [one for one in self._courses if one.is_finite] if courses is None else courses
         if not courses:
             return
         prompts = torch.stack([one.parameter.detach() for one in courses])

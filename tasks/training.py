@@ -313,8 +313,8 @@ def _objective(job: Job, backbone: Backbone, say: Callable[[str], None]) -> Obje
         cast("Literal[1, 2]", training.order),
         training.inner_rate,
         cast("Any", training.inner_form),
-        training.inner_steps,
         cast("Any", training.similarity_at),
         training.gate_weight,
+        inner_steps=training.inner_steps,
     )
     return MetaObjective(passes, regularizer, form, told=say)

@@ -32,10 +32,10 @@ def bart(dtype=torch.float64):
     return BartForConditionalGeneration(config).to(dtype).eval()
 
 
-def example(chance, *, length=None, target=(5, 6), slots=()):
+def example(chance, *, length=None, target=(5, 6), slots=(), label=0):
     size = length or int(chance.integers(3, 12))
     ids = chance.integers(3, 50, size).astype(np.int32)
-    return Example("e", 0, ids, np.array(target, np.int32), tuple(slots))
+    return Example("e", label, ids, np.array(target, np.int32), tuple(slots))
 
 
 def task(chance, *, size=3, labels=((5, 6), (5, 7)), slots=False):
@@ -43,7 +43,8 @@ def task(chance, *, size=3, labels=((5, 6), (5, 7)), slots=False):
 
     def one(number):
         places = [CentroidSlot(1, "ss", number % 2)] if slots else []
-        return example(chance, target=labels[number % len(labels)], slots=places)
+        label = number % len(labels)
+        return example(chance, target=labels[label], slots=places, label=label)
 
     sets = [tuple(one(number) for number in range(size)) for _ in range(2)]
     return Task("t", "sp", "sp-next", tuple(np.array(label, np.int32) for label in labels), *sets)

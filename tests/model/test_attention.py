@@ -38,17 +38,25 @@ def test_the_gradient_passes_the_check_by_finite_differences():
     assert gradcheck(lambda values: attended(values, bias).pow(2), projected)
 
 
-def test_where_the_plain_kernel_is_asked_for_there_are_two_derivatives():
+def test_there_are_two_derivatives_by_either_kernel(monkeypatch):
     projected, bias = given()
+    assert gradgradcheck(lambda values: attended(values, bias).pow(2), projected)
+    monkeypatch.setattr(attention, "_SHORT", 0)
     with sdpa_kernel(SDPBackend.MATH):
         assert gradgradcheck(lambda values: attended(values, bias).pow(2), projected)
 
 
-def test_elsewhere_a_second_derivative_is_refused_rather_than_wrong():
-    projected, bias = given()
-    (first,) = torch.autograd.grad(attended(projected, bias).pow(2).sum(), projected, create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiated"):
-        torch.autograd.grad(first.sum(), projected)
+def test_bfloat16_is_close_to_float32_in_both_derivatives():
+    projected, bias = given(torch.float32)
+
+    def derivatives(kind):
+        values = projected.detach().to(kind).requires_grad_()
+        (first,) = torch.autograd.grad(attended(values, bias).float().pow(2).sum(), values, create_graph=True)
+        (second,) = torch.autograd.grad(first.float().pow(2).sum(), values)
+        return first.detach().float().flatten(), second.float().flatten()
+
+    for exact, rounded in zip(derivatives(torch.float32), derivatives(torch.bfloat16), strict=True):
+        assert torch.cosine_similarity(exact, rounded, dim=0) > 0.999
 
 
 @pytest.mark.parametrize(("short", "keeps"), [(LENGTH, True), (LENGTH - 1, False)])

@@ -11,7 +11,8 @@ import torch
 from meta_examples import bart, t5, task
 
 from model.backbone import backbone_of
-from model.meta_step import MixedTask, StepForm, held_out_losses, meta_gradients, query_rows, support_rows
+from model.meta_step import MixedTask, StepForm, adapted_prompts, meta_gradients, query_rows, support_rows
+from model.objectives import MetaObjective
 from model.passes import Passes
 from model.regularizer import GradientRegularizer
 from model.rows import Centroids
@@ -197,7 +198,7 @@ class TestTheBackbone:
         before = {name: value.clone() for name, value in model.state_dict().items()}
         passes, regularizer = Passes(backbone_of(model, fast=fast)), regularizer_of()
         meta_gradients(passes, prompt, regularizer, mixed_tasks(), form_of(keep_graph=keep_graph), B)
-        held_out_losses(passes, prompt, regularizer, [one.task for one in mixed_tasks()], form_of())
+        MetaObjective(passes, regularizer, form_of()).held_out(prompt, [one.task for one in mixed_tasks()])
         assert not any(module.training for module in model.modules())
         for parameter in model.parameters():
             assert not parameter.requires_grad
@@ -282,19 +283,21 @@ class TestHeldOut:
     def test_the_loss_is_after_one_inner_step_without_mixing(self, backbone, prompt, inner):
         passes, regularizer, form = Passes(backbone), regularizer_of(), form_of(inner=inner)
         tasks = [one.task for one in mixed_tasks()]
-        found = held_out_losses(passes, prompt, regularizer, tasks, form)
+        found = MetaObjective(passes, regularizer, form).held_out(prompt, tasks)
         unmixed = [MixedTask(one) for one in tasks]
         adapted, _, _ = stepped(passes, prompt, regularizer, unmixed, form)
         for number, one in enumerate(tasks):
             rows = [replace(row, prompt=0, weight=1.0) for row in query_rows([MixedTask(one)])]
             each = [passes.losses_of(adapted[number : number + 1], [row]).item() for row in rows]
-            assert found[number].item() == pytest.approx(np.mean(each), rel=1e-9)
-        assert not torch.allclose(found, passes.losses_of(prompt.repeat(2, 1, 1), query_rows(unmixed)), rtol=1e-4)
+            assert found.losses[number].item() == pytest.approx(np.mean(each), rel=1e-9)
+        before = passes.losses_of(prompt.repeat(2, 1, 1), query_rows(unmixed))
+        torch.testing.assert_close(found.before.loss, before)
+        assert not torch.allclose(found.losses, before, rtol=1e-4)
 
     def test_the_order_of_the_outer_derivative_does_not_matter(self, backbone, prompt):
         tasks, regularizer = [one.task for one in mixed_tasks()], regularizer_of()
         first, second = (
-            held_out_losses(Passes(backbone), prompt, regularizer, tasks, form_of(order)) for order in (1, 2)
+            adapted_prompts(Passes(backbone), prompt, regularizer, tasks, form_of(order)) for order in (1, 2)
         )
         assert torch.equal(first, second)
 

@@ -21,6 +21,7 @@ OUTPUTS = [
     metatrain.PROMPTS,
     metatrain.STEPS_TABLE,
     metatrain.HELD_OUT_TABLE,
+    metatrain.KINDS_TABLE,
     metatrain.PLOTS,
     metatrain.METRICS,
 ]

@@ -15,7 +15,7 @@ from task_tables import write_tasks
 from training_room import furnish, job, write_centroids
 
 from model.ranks import Ranks
-from model.trainer import Trainer
+from model.trainer import HeldOut, Trainer
 from storage.checkpoints import last_checkpoint
 from storage.errors import InputError, TransientError
 from storage.training_log import STEPS, VALIDATION, read_log
@@ -79,7 +79,8 @@ def test_every_step_is_measured_and_every_validation_kept(room, tmp_path):
     assert [record["step"] for record in found] == list(range(1, 13))
     measured = {"support_loss", "query_loss", "gate_loss", "similarity", "s", "b", "lambda", "gate", "inner_size"}
     norms = {"inner_norm", "query_norm", "prompt_norm", "prompt_gradient_norm", "regularizer_gradient_norm"}
-    assert found[0].keys() == measured | norms | {"step", "learning_rate"}
+    assert found[0].keys() == measured | norms | {"step", "learning_rate", "tokens"}
+    assert found[0]["tokens"] > 0
     assert (found[0]["s"], found[0]["b"], found[0]["lambda"]) == (-1, 0, 0)
     assert found[1]["s"] == found[0]["similarity"]
     assert found[-1]["learning_rate"] == pytest.approx(0.1 / 12)
@@ -222,7 +223,7 @@ def test_an_only_variant_reads_its_format_alone(room, tmp_path, monkeypatch):
 
 def test_patience_ends_it(room, tmp_path, monkeypatch):
     losses = iter([9.0, 5.0, 4.0, 4.5, 4.2, 1.0])
-    monkeypatch.setattr(Trainer, "held_out_loss", lambda _self, _batches: next(losses))
+    monkeypatch.setattr(Trainer, "held_out", lambda *_: HeldOut(next(losses), ()))
     trained = run(room, tmp_path, steps=40, validate_every=2, patience=2)
     assert (trained.best.loss, trained.best.step, trained.steps) == (4.0, 4, 8)
 

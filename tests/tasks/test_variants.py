@@ -72,7 +72,14 @@ def test_official_code_has_the_released_choices():
 
 
 def test_rates_fall_to_nothing_or_by_the_square_root():
-    linear = Rates(0.1, 1e-4, steps=10, warmup_steps=2)
-    assert [linear.factor(step) for step in (0, 1, 2, 6, 9)] == [0.5, 1.0, 1.0, 0.5, 0.125]
-    root = Rates(0.1, 1e-4, steps=10, schedule="inverse-square-root")
-    assert [root.factor(step) for step in (0, 3, 8)] == [1.0, 0.5, pytest.approx(1 / 3)]
+    linear = Rates(1.0, 1e-4, steps=10, warmup_steps=2)
+    assert [linear.at("prompt", step) for step in (0, 1, 2, 6, 9)] == [0.5, 1.0, 1.0, 0.5, 0.125]
+    assert linear.at("regularizer", 0) == pytest.approx(0.5e-4)
+    root = Rates(1.0, 1e-4, steps=10, schedule="inverse-square-root")
+    assert [root.at("prompt", step) for step in (0, 3, 8)] == [1.0, 0.5, pytest.approx(1 / 3)]
+
+
+def test_the_regularizer_may_warm_up_for_a_time_of_its_own():
+    rates = Rates(1.0, 1.0, steps=10, warmup_steps=0, regularizer_warmup_steps=4)
+    assert [rates.at("regularizer", step) for step in (0, 1, 3, 4)] == [0.25, 0.5, 1.0, 1.0]
+    assert rates.at("prompt", 0) == 1.0
