@@ -135,6 +135,24 @@ WHERE step = 0 OR best OR place % every = 0
 ORDER BY variant, step""",
 )
 
+# Percent of held-out examples that are right, by kind; `best` marks the prompt that is kept.
+KINDS = Query(
+    "kinds",
+    ("kinds", "held_out"),
+    f"""\
+SELECT variant, kind, step, 100 * right_before AS right_before, 100 * right_after AS right_after,
+       100 * chance AS chance, coalesce(loss_after, loss_before) AS loss, chance_loss,
+       100 * coalesce(mass_after, mass_before) AS mass, examples, learned, best
+FROM (SELECT variant, step,
+             step > 0 AND held_out_loss = min(held_out_loss) FILTER (step > 0) OVER (PARTITION BY variant) AS best,
+             row_number() OVER (PARTITION BY variant ORDER BY step DESC) - 1 AS place,
+             ceil(count(*) OVER (PARTITION BY variant) / {POINTS})::BIGINT AS every
+      FROM held_out)
+JOIN kinds USING (variant, step)
+WHERE step = 0 OR best OR place % every = 0
+ORDER BY kind, variant, step""",
+)
+
 CLUSTER_SIZES = Query(
     "cluster_sizes",
     ("centroids",),

@@ -12,6 +12,23 @@ _METHOD = {
 }
 
 
+def _learned(kinds: Sequence[Record]) -> str:
+    """Return a table of held-out tasks by kind, and a line where none is above chance."""
+    lines = [
+        "| held-out tasks | right | before the inner step | chance | mass on label words |",
+        "|---|---|---|---|---|",
+    ]
+    for kind in kinds:
+        adapted = kind["right_after"] is not None
+        right, mass = (kind[f"{name}_after" if adapted else f"{name}_before"] for name in ("right", "mass"))
+        shares = [f"{100 * share:.0f} %" for share in (right, kind["right_before"], kind["chance"], mass)]
+        shares[1] = shares[1] if adapted else "–"
+        lines.append(f"| {kind['kind']} | {' | '.join(shares)} |")
+    if not any(kind["learned"] for kind in kinds):
+        lines += ["", "**It ended at chance on every kind of task**: it has learned the label words at most."]
+    return "\n".join(lines)
+
+
 def prompt_card(about: Record, shape: Sequence[int]) -> str:
     """The card of an artifact of the metatrain stage."""
     training, result = about["training"], about["result"]
@@ -40,6 +57,8 @@ def prompt_card(about: Record, shape: Sequence[int]) -> str:
 | held-out loss | {result["held_out_loss"]:.4f}, {against} the {result["start_loss"]:.4f} of the starting prompt |
 | seed | {about["seed"]} |
 | tasks | {about["tasks"]["train"]} (train), {about["tasks"]["validation"]} (validation) |
+
+{_learned(result["kinds"])}
 
 Every other setting is in `config.json`. Where the text came from: `supmer lineage artifacts/prompt`.
 

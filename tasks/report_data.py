@@ -79,6 +79,7 @@ def report_queries(params: Params) -> list[Query]:
         ask_for.sensitivity(shots),
         ask_for.STEPS,
         ask_for.HELD_OUT,
+        ask_for.KINDS,
         ask_for.CLUSTER_SIZES,
         ask_for.clusters(params.report.cluster_samples),
         ask_for.TASKS,

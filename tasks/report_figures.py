@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from storage.report_queries import CLUSTER_SIZES, HELD_OUT, SHOTS, STEPS, Query, Row
+from storage.report_queries import CLUSTER_SIZES, HELD_OUT, KINDS, SHOTS, STEPS, Query, Row
 from tasks.method_names import in_order, method_name, most_telling
 from tasks.report_parts import (
     Cell,
@@ -25,6 +25,7 @@ MOST_LINES = 7  # of a panel: more cannot be told apart
 MOST_DOTS = 40  # of a line
 MOST_TOLD = 24  # lines of a figure that its words tell of
 MOST_ROWS = 300  # of the data table below a figure
+AT_CHANCE = "ended at chance on every kind of held-out task"
 Styles = Mapping[str, int]
 
 
@@ -200,6 +201,61 @@ def training_losses(rows: Sequence[Row], held_out: Sequence[Row], styles: Styles
     )
 
 
+def tasks_learned(rows: Sequence[Row], styles: Styles) -> Figure | None:
+    """Held-out accuracy of each kind of task over meta-training, before and after the inner step, beside chance."""
+    panels = []
+    for kind, group in _by(rows, "kind"):
+        series = []
+        for variant, curve in _by(group, "variant"):
+            if variant in _kept(rows, "variant"):
+                name, style = method_name(variant).short, styles[variant]
+                before, after = _points(curve, "step", "right_before"), _points(curve, "step", "right_after")
+                series.append(Series(name, style, after or before, dots=len(curve) <= MOST_DOTS))
+                if after:
+                    series.append(Series(f"{name}, before", style, before, dotted=True, labelled=False))
+        steps, chance = [row["step"] for row in group], group[0]["chance"]
+        ends = (Point(min(steps), chance), Point(max(steps), chance))
+        panels.append(Lines(kind, "meta step", "right, %", (*series, Series("chance", len(styles), ends, dotted=True))))
+    if not panels:
+        return None
+    best = [row for row in rows if row["best"]]
+    told = "; ".join(f"{method_name(row['variant']).title} on {row['kind']}: {_right(row)}" for row in best[:MOST_TOLD])
+    columns = ("variant", "kind", "step", "right_before", "right_after", "chance", "loss", "chance_loss", "mass")
+    return Figure(
+        "tasks-learned",
+        "What is learned: held-out examples that are right, by kind of task, beside chance.",
+        f"Right after meta-training. {told}.",
+        tuple(panels),
+        Origin((KINDS,)),
+        _data("tasks-learned", rows, columns),
+        (
+            "Solid: after the inner step on the task's own support set; dotted in the same colour: before it.",
+            "Mass: probability of all label words together. At chance with a mass near 100 %, only they are learned.",
+            *_left_out(rows, "variant"),
+        ),
+    )
+
+
+def _right(row: Row) -> str:
+    after = row["right_before"] if row["right_after"] is None else row["right_after"]
+    return f"{after:.0f} % (chance {row['chance']:.0f} %)"
+
+
+def learned_in_words(rows: Sequence[Row], variant: str) -> str:
+    """Return one sentence on whether a variant's best prompt solves held-out tasks; "" where nothing is known."""
+    best = [row for row in rows if row["best"] and row["variant"] == variant]
+    learned = [f"{row['kind']} {_right(row)}" for row in best if row["learned"]]
+    if not best:
+        return ""
+    title = method_name(variant).title
+    if not learned:
+        every = ", ".join(f"{row['kind']} {_right(row)}" for row in best)
+        return f"{title} {AT_CHANCE}, so its prompt has not learned the tasks: {every}."
+    rest = [row["kind"] for row in best if not row["learned"]]
+    at_chance = f"; at chance on {', '.join(rest)}" if rest else ""
+    return f"{title} learned {len(learned)} of {len(best)} kinds of tasks: {', '.join(learned)} right{at_chance}."
+
+
 def _joined(rows: Sequence[Row], held_out: Sequence[Row]) -> list[Row]:
     """Losses of training and on held-out tasks, by variant and step."""
     empty = {"query_loss": None, "support_loss": None, "held_out_loss": None}
@@ -319,9 +375,10 @@ _TITLES = {
     "mixed_in": "λ", "gate": "z", "mean": "mean, %", "lowest": "lowest, %", "middle": "median, %",
     "highest": "highest, %", "train_loss": "training loss", "validation_loss": "validation loss",
     "held_out_loss": "held-out loss", "similarity": "inner product", "place": "by size",
-    "score": "validation accuracy, %",
+    "score": "validation accuracy, %", "right_before": "right before, %", "right_after": "right after, %",
+    "chance": "chance, %", "mass": "mass, %",
 }  # fmt: skip
-_TEXT = {"dataset", "method", "variant", "format"}
+_TEXT = {"dataset", "method", "variant", "format", "kind"}
 
 
 def _data(key: str, rows: Sequence[Row], columns: Sequence[str]) -> Table:

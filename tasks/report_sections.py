@@ -6,13 +6,16 @@ from storage.report_queries import Row
 from tasks.method_names import in_order, method_name
 from tasks.report_data import ReportData
 from tasks.report_figures import (
+    AT_CHANCE,
     Styles,
     accuracy_over_shots,
     accuracy_over_steps,
     cluster_sizes,
     gradient_alignment,
     initialization_sensitivity,
+    learned_in_words,
     styles_of,
+    tasks_learned,
     training_losses,
     tuning_losses,
 )
@@ -34,7 +37,7 @@ def build(data: ReportData) -> Report:
     tables = result_tables(rows["results"], params.tune, params.report)
     return Report(
         "SUPMER: what this run found",
-        tuple(_summary(tables)),
+        tuple(_summary(tables, learned_in_words(rows["kinds"], "supmer"))),
         tuple(_facts(data)),
         (
             _results(data, tables),
@@ -49,8 +52,11 @@ def build(data: ReportData) -> Report:
     )
 
 
-def _summary(tables: Sequence[Table]) -> list[str]:
-    """The last column of each table in words: the best, and the methods that matter most, in their order."""
+def _summary(tables: Sequence[Table], learned: str) -> list[str]:
+    """The last column of each table in words: the best, and the methods that matter most, in their order.
+
+    What meta-training learned comes after the results; that it learned nothing comes first.
+    """
     told = {method_name(method).title for method in _TOLD}
     lines = []
     for table in tables:
@@ -71,6 +77,8 @@ def _summary(tables: Sequence[Table]) -> list[str]:
             lines.append(f"{lead}, {of}: {verdict} Accuracy in percent: {said}.".replace(":  ", ": "))
     if not lines:
         lines.append("Nothing was tuned and tested in this run, so there is no result table.")
+    if learned:
+        lines.insert(0 if AT_CHANCE in learned else len(lines), learned)
     return lines
 
 
@@ -160,7 +168,9 @@ def _meta_training(data: ReportData, styles: Styles) -> Section:
     rows = data.rows
     figure, notes = gradient_alignment(rows["steps"], styles)
     losses = training_losses(rows["steps"], rows["held_out"], styles)
-    parts: list[Part] = [losses or Note("No meta-training has left a log."), *([figure] if figure else [])]
+    learned = tasks_learned(rows["kinds"], styles)
+    drawn = [part for part in (learned, figure) if part]
+    parts: list[Part] = [losses or Note("No meta-training has left a log."), *drawn]
     parts += [Note(text) for text in notes]
     return Section("meta-training", "Meta-training", _not_trained(rows["steps"]), tuple(parts))
 

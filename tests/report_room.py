@@ -13,7 +13,7 @@ from task_tables import write_tasks
 from storage.hashing import document_id
 from storage.parquet import write_shard
 from storage.sources import AcquiredSource, SourceFile, write_manifest
-from storage.training_log import MEASURES
+from storage.training_log import KINDS, MEASURES
 from tasks import report
 from tasks.cluster_assign import NEAREST_SCHEMA
 from tasks.contract import InlineFanOut, SilentReporter, Stage
@@ -51,14 +51,15 @@ STAGES = {  # what each reads and writes, as in dvc.yaml, code left out
                 ["data/clusters/centroids", "data/clusters/nearest"]),
     "materialize": (["data/clusters/centroids", "data/corpus/sentences"], ["data/tasks"]),
     "metatrain": (["data/tasks", "data/sources/backbone", "data/clusters/centroids"],
-                  ["artifacts/prompt", "data/training/held_out", "data/training/steps"]),
+                  ["artifacts/prompt", "data/training/held_out", "data/training/kinds", "data/training/steps"]),
     "tune": (["artifacts/prompt", "data/sources/backbone", "data/sources/datasets"],
              ["artifacts/tuned", "data/tuning/curves", "data/tuning/predictions", "data/tuning/scores"]),
 }  # fmt: skip
 INPUTS = [
     "data/clusters/centroids", "data/clusters/nearest", "data/corpus/documents", "data/corpus/excluded",
     "data/sources/backbone", "data/sources/corpus", "data/sources/datasets", "data/sources/embedder", "data/tasks",
-    "data/training/held_out", "data/training/steps", "data/tuning/curves", "data/tuning/scores",
+    "data/training/held_out", "data/training/kinds", "data/training/steps", "data/tuning/curves",
+    "data/tuning/scores",
 ]  # fmt: skip
 OUTPUTS = [report.PAGE, report.TEXT, report.METRICS]
 DOMAINS = ("movies", "products", "editorials", "tweets")
@@ -163,6 +164,21 @@ def held_out_rows(variants, steps=30, every=10):
     ]
 
 
+def kind_rows(variants, steps=30, every=10, right=0.5):
+    rows = []
+    for variant in variants:
+        for step in range(0, steps + 1, every):
+            for kind, labels in (("mc-next", 4), ("sp-cluster", 2)):
+                share = right if step and kind == "mc-next" else 1 / labels
+                rows.append(
+                    {"variant": variant, "step": step, "kind": kind, "labels": labels, "tasks": 12, "examples": 96,
+                     "chance": 1 / labels, "chance_loss": math.log(labels), "right_before": 1 / labels,
+                     "right_after": share, "loss_before": 1.4, "loss_after": 1.2, "mass_before": 0.3,
+                     "mass_after": 0.98, "learned": share > 1 / labels + 0.1}
+                )  # fmt: skip
+    return rows
+
+
 def write(root, path, schema, rows):
     write_shard(root / path / "0.parquet", schema, [pa.Table.from_pylist(rows, schema=schema)], {})
 
@@ -172,11 +188,12 @@ def write_tuning(root, scores):
     write(root, "data/tuning/curves", CURVES, curve_rows(scores))
 
 
-def write_training(root, variants=("supmer", "without-mgr"), steps=30):
+def write_training(root, variants=("supmer", "without-mgr"), steps=30, right=0.5):
     columns = [("variant", pa.string()), ("step", pa.int64()), *((name, pa.float64()) for name in MEASURES)]
     write(root, "data/training/steps", pa.schema(columns), step_rows(variants, steps))
     checks = [("variant", pa.string()), ("step", pa.int64()), ("held_out_loss", pa.float64()), ("best", pa.bool_())]
     write(root, "data/training/held_out", pa.schema(checks), held_out_rows(variants, steps))
+    write(root, "data/training/kinds", KINDS, kind_rows(variants, steps, right=right))
 
 
 def write_corpus(root, text):
