@@ -190,6 +190,45 @@ class TestSharingOut:
         torch.testing.assert_close(twice.regularizer["gate.bias"], 2 * without + alone)
 
 
+class TestSeveralInnerSteps:
+    @pytest.mark.parametrize("order", [1, 2])
+    @pytest.mark.parametrize("inner", ["sgd", "rms"])
+    def test_the_derivative_passes_through_the_last_one(self, backbone, prompt, inner, order):
+        passes, regularizer, tasks = Passes(backbone), regularizer_of(), mixed_tasks()
+        form = form_of(order, inner)
+        before, _, _ = stepped(passes, prompt, regularizer, tasks, form)
+        several = meta_gradients(passes, prompt, regularizer, tasks, replace(form, inner_steps=2), B)
+        each = []
+        for number, mixed in enumerate(tasks):
+            last = meta_gradients(passes, before[number].detach(), regularizer, [mixed], form, B, len(tasks))
+            each.append(last.prompt)
+            assert several.measures.query_loss[number].item() == pytest.approx(last.measures.query_loss.item())
+        torch.testing.assert_close(several.prompt, sum(each))
+
+    def test_the_regularizer_learns_from_all_of_them(self, backbone, prompt):
+        """With both support gradients held, φ moves θ' through both steps: finite differences of exactly that."""
+        passes, regularizer, tasks = Passes(backbone), regularizer_of(), mixed_tasks()
+        form = replace(form_of(1, gate_weight=0.0), inner_steps=2)
+        found = meta_gradients(passes, prompt, regularizer, tasks, form, B).regularizer["up"]
+        first = passes.run(prompt.repeat(2, 1, 1), support_rows([one.task for one in tasks]))
+        middle, _, _ = stepped(passes, prompt, regularizer, tasks, form)
+        second = passes.run(middle, support_rows([one.task for one in tasks]))
+
+        def loss():
+            with torch.no_grad():
+                moves = [regularizer(one.gradients, regularizer.gates(one.hidden_mean)) for one in (first, second)]
+            return passes.losses_of(prompt - form.inner_rate * sum(moves), query_rows(tasks)).sum().item()
+
+        direction, size = torch.randn(found.shape, generator=torch.Generator().manual_seed(7), dtype=found.dtype), 1e-5
+        ends = []
+        for sign in (1, -2):
+            regularizer.up.data.add_(sign * size * direction)
+            ends.append(loss())
+        expected = (ends[0] - ends[1]) / (2 * size)
+        assert abs(expected) > 1e-6
+        assert (found * direction).sum().item() == pytest.approx(expected, rel=1e-5)
+
+
 class TestTheBackbone:
     @pytest.mark.parametrize("fast", [True, False])
     @pytest.mark.parametrize("keep_graph", [True, False])
