@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from storage.formats import FORMATS  # noqa: E402
-from storage.vectors import Made, read_vectors, write_vectors  # noqa: E402
-from tasks.cluster_assign import assign  # noqa: E402
-from tasks.cluster_draw import CENTROIDS, DRAWN, draw, train  # noqa: E402
+from storage.task_formats import FORMATS  # noqa: E402
+from storage.vectors.sentence_vectors import Made, read_vectors, write_vectors  # noqa: E402
+from tasks.cluster.assignment import assign  # noqa: E402
+from tasks.cluster.kmeans import CENTROIDS, DRAWN, draw, train  # noqa: E402
 
 DIMENSION, CENTRES, POINTS, ITERATIONS = 384, 400, 256, 20
 

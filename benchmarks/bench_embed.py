@@ -20,10 +20,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from storage.hashing import file_hash  # noqa: E402
-from storage.sources import AcquiredSource, SourceFile, write_manifest  # noqa: E402
-from tasks import embed  # noqa: E402
-from tasks.contract import SilentReporter, Stage  # noqa: E402
-from tasks.params import EmbedParams, Params  # noqa: E402
+from storage.sources.source import AcquiredSource, SourceFile, write_manifest  # noqa: E402
+from tasks.embed import stage as embed  # noqa: E402
+from tasks.params.schema import EmbedParams, Params  # noqa: E402
+from tasks.stage.contract import SilentReporter, Stage  # noqa: E402
 
 SOURCE = "data/sources/embedder"
 
@@ -48,7 +48,7 @@ def lay_out(scratch, embedder, sentences, shards, rows):
 def stage_seconds(scratch, workers, round_number):
     from prefect.task_runners import ThreadPoolTaskRunner
 
-    from tasks.fanout import PrefectFanOut
+    from tasks.stage.fanout import PrefectFanOut
 
     stage = Stage(
         name="embed",
@@ -71,10 +71,10 @@ def stage_seconds(scratch, workers, round_number):
 def compare(scratch, texts, embedder, workers, rounds):
     from sentence_transformers import SentenceTransformer
 
-    from flows import prefect_home
-    from flows.server import start_server
-    from flows.server_ready import wait_until_ready
-    from tasks.pool import worker_processes
+    from flows.server import prefect_home
+    from flows.server.ready import wait_until_ready
+    from flows.server.run_server import start_server
+    from tasks.stage.workers import worker_processes
 
     prefect_home.prepare(scratch)
     server = start_server(scratch, scratch / "server.log")

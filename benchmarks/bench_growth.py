@@ -22,11 +22,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from storage.hashing import file_hash  # noqa: E402
-from storage.sources import AcquiredSource, SourceFile  # noqa: E402
-from storage.sources import write_manifest as write_sources  # noqa: E402
-from tasks import cluster, embed, materialize, sample  # noqa: E402
-from tasks.contract import InlineFanOut, SilentReporter, Stage  # noqa: E402
-from tasks.params import Params  # noqa: E402
+from storage.sources.source import AcquiredSource, SourceFile  # noqa: E402
+from storage.sources.source import write_manifest as write_sources  # noqa: E402
+from tasks.cluster import stage as cluster  # noqa: E402
+from tasks.embed import stage as embed  # noqa: E402
+from tasks.materialize import stage as materialize  # noqa: E402
+from tasks.params.schema import Params  # noqa: E402
+from tasks.sample import stage as sample  # noqa: E402
+from tasks.stage.contract import InlineFanOut, SilentReporter, Stage  # noqa: E402
 
 SIZES = (10, 100)  # MB of text
 TASKS_PER_MB = 100

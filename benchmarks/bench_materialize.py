@@ -29,9 +29,10 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tasks import materialize, pool  # noqa: E402
-from tasks.contract import Stage  # noqa: E402
-from tasks.params import MaterializeParams, Params  # noqa: E402
+from tasks.materialize import stage as materialize  # noqa: E402
+from tasks.params.schema import MaterializeParams, Params  # noqa: E402
+from tasks.stage import workers as pool  # noqa: E402
+from tasks.stage.contract import Stage  # noqa: E402
 
 WORKERS = 2
 DOCUMENT = 25  # sentences

@@ -40,13 +40,13 @@ from torch.nn.functional import cosine_similarity, cross_entropy  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from transformers import T5Config, T5ForConditionalGeneration  # noqa: E402
 
-from model.backbone import backbone_of  # noqa: E402
 from model.device import single_threaded  # noqa: E402
-from model.meta_step import MixedTask, StepForm, meta_gradients  # noqa: E402
-from model.passes import Passes  # noqa: E402
-from model.ranks import ranks_of_torchrun  # noqa: E402
-from model.regularizer import GradientRegularizer, gate_loss  # noqa: E402
-from model.task_batch import Example, Task  # noqa: E402
+from model.meta.meta_step import MixedTask, StepForm, meta_gradients  # noqa: E402
+from model.meta.ranks import ranks_of_torchrun  # noqa: E402
+from model.prompt.passes import Passes  # noqa: E402
+from model.prompt.regularizer import GradientRegularizer, gate_loss  # noqa: E402
+from model.t5.backbone import backbone_of  # noqa: E402
+from model.text.tokenized_tasks import Example, Task  # noqa: E402
 
 SHAPES = {
     "d256": {"d_model": 256, "d_kv": 64, "num_heads": 4, "d_ff": 1024, "num_layers": 4},
@@ -188,7 +188,7 @@ def _losses(model: Any, hidden: Tensor, mask: Tensor, *sets: Sequence[Example]) 
 
 
 def our_step(given: Problem, form: StepForm) -> Gradients:
-    """One of the steps of `model.meta_step`."""
+    """One of the steps of `model.meta.meta_step`."""
     found = meta_gradients(given.passes, given.prompt, given.regularizer, given.tasks, form, B)
     return Gradients(found.measures.query_loss, found.measures.similarity, found.prompt, found.regularizer)
 

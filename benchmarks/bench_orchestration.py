@@ -53,8 +53,8 @@ def plain_loop(root, shards):
 def prefect_stage(root, shards):
     from prefect.task_runners import ThreadPoolTaskRunner
 
-    from tasks.contract import SilentReporter, Stage
-    from tasks.fanout import PrefectFanOut
+    from tasks.stage.contract import SilentReporter, Stage
+    from tasks.stage.fanout import PrefectFanOut
 
     stage = Stage(
         name="bench",
@@ -77,15 +77,15 @@ def timed(function, *arguments):
 
 
 def start_prefect(scratch):
-    from flows import prefect_home
-    from flows.server import importing, start_server
-    from flows.server_ready import wait_until_ready
+    from flows.server import prefect_home
+    from flows.server.ready import wait_until_ready
+    from flows.server.run_server import importing, start_server
 
     prefect_home.prepare(scratch)
     log = scratch / "server.log"
     server = start_server(scratch, log)
     with importing():
-        import flows.pipeline  # noqa: F401
+        import flows.run.flow  # noqa: F401
 
     wait_until_ready(server, log)
 
@@ -95,8 +95,8 @@ def compare(scratch, count, rounds):
     make_database = f"from benchmarks.bench_orchestration import *; start_prefect(Path({str(scratch)!r}))"
     subprocess.run([sys.executable, "-c", make_database], check=True, cwd=Path(__file__).parents[1])
     start, _ = timed(start_prefect, scratch)
-    from tasks.contract import Shard
-    from tasks.pool import worker_processes
+    from tasks.stage.contract import Shard
+    from tasks.stage.workers import worker_processes
 
     iterations = iterations_for(1.0)
     shards = [Shard(f"s{i}", {"shard": i, "iterations": iterations}) for i in range(count)]

@@ -1,12 +1,12 @@
 """Prediction with a prompt of 100 against the same prompt in PEFT: `python benchmarks/bench_predict.py`.
 
 Both score every label of every example teacher-forced, with the same weights and the same token ids. PEFT's model is
-loaded from an adapter that `storage.peft_adapter` wrote. It is asked in two ways: as one would write it first (batches
-of 32 in the order they come, padded to their longest, a forward pass for each label), and as well as its own forward
-allows (sorted by length, one pass for all labels of one token). The three are interleaved in one process, medians over
-`--passes` of examples a second are printed, by the clock and by processor time, and how far the log-probabilities are
-apart. Random weights in the shape of the quickstart's backbone unless `--backbone` names a folder. On a machine that
-others use too, `--threads 1` and the ratios of processor time say more than the clock.
+loaded from an adapter that `storage.prompts.peft_adapter` wrote. It is asked in two ways: as one would write it first
+(batches of 32 in the order they come, padded to their longest, a forward pass for each label), and as well as its own
+forward allows (sorted by length, one pass for all labels of one token). The three are interleaved in one process,
+medians over `--passes` of examples a second are printed, by the clock and by processor time, and how far the
+log-probabilities are apart. Random weights in the shape of the quickstart's backbone unless `--backbone` names a
+folder. On a machine that others use too, `--threads 1` and the ratios of processor time say more than the clock.
 """
 
 import argparse
@@ -30,11 +30,11 @@ from peft import PeftModel  # noqa: E402
 from torch import Tensor  # noqa: E402
 from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration  # noqa: E402
 
-from model.backbone import backbone_of  # noqa: E402
-from model.passes import Passes  # noqa: E402
-from model.prediction import label_scores  # noqa: E402
-from model.task_batch import Ids  # noqa: E402
-from storage.peft_adapter import Adapter, write_adapter  # noqa: E402
+from model.prompt.passes import Passes  # noqa: E402
+from model.prompt.prediction import label_scores  # noqa: E402
+from model.t5.backbone import backbone_of  # noqa: E402
+from model.text.tokenized_tasks import Ids  # noqa: E402
+from storage.prompts.peft_adapter import Adapter, write_adapter  # noqa: E402
 
 SHAPE = {"d_model": 512, "d_kv": 64, "num_heads": 6, "d_ff": 1024, "num_layers": 8, "feed_forward_proj": "gated-gelu"}
 VOCABULARY, PROMPT, BATCH = 32_128, 100, 32

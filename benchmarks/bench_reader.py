@@ -26,11 +26,11 @@ import pyarrow.parquet as pq  # noqa: E402
 import torch  # noqa: E402
 from transformers import T5Config, T5ForConditionalGeneration  # noqa: E402
 
-from model.task_batch import pad  # noqa: E402
-from model.tokenization import TemplateTokenizer  # noqa: E402
+from model.text.tokenization import TemplateTokenizer  # noqa: E402
+from model.text.tokenized_tasks import pad  # noqa: E402
 from storage.parquet import write_shard  # noqa: E402
-from storage.task_shards import TaskShards, read_index  # noqa: E402
-from tasks.reader import TaskReader  # noqa: E402
+from storage.tables.task_shards import TaskShards, read_index  # noqa: E402
+from tasks.metatrain.task_reader import TaskReader  # noqa: E402
 
 KINDS = {"sp-next": (2, 3), "mc-next": (5, 4), "ss": (1, 4)}  # texts, labels
 PROMPT, WIDTH, TASKS = 100, 256, 4

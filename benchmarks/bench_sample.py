@@ -27,11 +27,11 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from storage.documents import Part, file_kind, is_ignored, read_documents  # noqa: E402
-from tasks import sample  # noqa: E402
-from tasks.contract import InlineFanOut, Stage  # noqa: E402
-from tasks.params import NearDuplicateParams, Params, SampleParams  # noqa: E402
-from tasks.sentences import sentence_spans  # noqa: E402
+from storage.records.documents import Part, file_kind, is_ignored, read_documents  # noqa: E402
+from tasks.params.schema import NearDuplicateParams, Params, SampleParams  # noqa: E402
+from tasks.sample import stage as sample  # noqa: E402
+from tasks.sample.sentences import sentence_spans  # noqa: E402
+from tasks.stage.contract import InlineFanOut, Stage  # noqa: E402
 
 OUTPUTS = [
     sample.DOCUMENTS,

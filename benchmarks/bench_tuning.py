@@ -3,7 +3,7 @@
 15 runs (5 seeds × 3 learning rates) take the same steps three ways, from the same prompts, on the same batches:
 
     PEFT        one run at a time: `peft` around transformers' T5, torch's AdamW, rows padded to the batch's longest
-    ours, apart one run at a time through `model.tuning`
+    ours, apart one run at a time through `model.tuning.tuner`
     ours        all runs through the frozen backbone together, a prompt for each row
 
 The loss of every step is compared: largest relative differences are printed, and they must be small, as all compute the
@@ -31,11 +31,11 @@ from numpy.typing import NDArray  # noqa: E402
 from peft import PromptTuningConfig, TaskType, get_peft_model  # noqa: E402
 from transformers import T5Config, T5ForConditionalGeneration  # noqa: E402
 
-from model.backbone import backbone_of  # noqa: E402
-from model.passes import Passes  # noqa: E402
-from model.task_batch import Example, pad  # noqa: E402
-from model.tune_run import TuneForm, TuneRun  # noqa: E402
-from model.tuning import Tuner  # noqa: E402
+from model.prompt.passes import Passes  # noqa: E402
+from model.t5.backbone import backbone_of  # noqa: E402
+from model.text.tokenized_tasks import Example, pad  # noqa: E402
+from model.tuning.runs import TuneForm, TuneRun  # noqa: E402
+from model.tuning.tuner import Tuner  # noqa: E402
 
 SHAPES = {
     "d256": {"d_model": 256, "d_kv": 64, "num_heads": 4, "d_ff": 1024, "num_layers": 4},
@@ -114,7 +114,7 @@ def with_peft(given: Problem) -> Losses:
 
 
 def with_ours(given: Problem, groups: Sequence[Sequence[TuneRun]]) -> Losses:
-    """`model.tuning` over groups of runs."""
+    """`model.tuning.tuner` over groups of runs."""
     found: list[list[float]] = []
     for group in groups:
         tuner = Tuner(given.passes, group, LABELS, given.form)

@@ -34,17 +34,17 @@ import pyarrow.parquet as pq  # noqa: E402
 import torch  # noqa: E402
 import yaml  # noqa: E402
 
-from model.backbone import load_backbone, weights_dtype  # noqa: E402
 from model.device import device  # noqa: E402
-from model.passes import Passes  # noqa: E402
-from model.tokenization import TemplateTokenizer  # noqa: E402
-from model.tune_run import TuneForm, TuneRun  # noqa: E402
-from model.tuning import Tuner  # noqa: E402
-from storage.prompt_artifact import read_prompt, theta_hash  # noqa: E402
-from storage.sources import AcquiredSource, SourceFile, read_manifest  # noqa: E402
-from tasks.labeled_data import LabeledDataset, few_shot_split, left_over_examples, read_dataset  # noqa: E402
-from tasks.starts import Start  # noqa: E402
-from tasks.tokenized_form import TokenizedForm  # noqa: E402
+from model.prompt.passes import Passes  # noqa: E402
+from model.t5.backbone import load_backbone, weights_dtype  # noqa: E402
+from model.text.tokenization import TemplateTokenizer  # noqa: E402
+from model.tuning.runs import TuneForm, TuneRun  # noqa: E402
+from model.tuning.tuner import Tuner  # noqa: E402
+from storage.prompts.prompt_artifact import read_prompt, theta_hash  # noqa: E402
+from storage.sources.source import AcquiredSource, SourceFile, read_manifest  # noqa: E402
+from tasks.labeled.dataset import LabeledDataset, few_shot_split, left_over_examples, read_dataset  # noqa: E402
+from tasks.tune.initialization import Start  # noqa: E402
+from tasks.tune.tokenized_form import TokenizedForm  # noqa: E402
 
 SETS = ("sst-2", "subj", "trec", "cb", "rte", "mrpc")
 STEPS = (0, 10, 20, 50, 100)

@@ -14,9 +14,9 @@ from flows.workspace import find_root
 from storage.errors import InputError
 
 if TYPE_CHECKING:
-    from tasks.changes import Change
-    from tasks.config import Document
-    from tasks.params import Params
+    from tasks.params.diff import Change
+    from tasks.params.file import Document
+    from tasks.params.schema import Params
 
 PARAMS_FILE = "params.yaml"
 
@@ -95,7 +95,7 @@ def persisted(root: Path, settings: Sequence[str]) -> tuple[Params, list[str]]:
 
     Nothing is written if anything is refused, or if no value changes.
     """
-    from tasks.config import save
+    from tasks.params.file import save
 
     document, params, found = _applied(root, settings)
     if found:
@@ -104,13 +104,13 @@ def persisted(root: Path, settings: Sequence[str]) -> tuple[Params, list[str]]:
 
 
 def _applied(root: Path, settings: Sequence[str]) -> tuple[Document, Params, list[Change]]:
-    from tasks.config import read, validate
+    from tasks.params.file import read, validate
 
     document = read(root / PARAMS_FILE)
     if not settings:
         return document, _whole(document, validate(document)), []
-    from tasks.assignments import override
-    from tasks.changes import changes
+    from tasks.params.diff import changes
+    from tasks.params.overrides import override
 
     changed = override(document, settings)
     params = _whole(changed, validate(changed))
@@ -123,7 +123,7 @@ def _applied(root: Path, settings: Sequence[str]) -> tuple[Document, Params, lis
 
 def _whole(document: Document, params: Params) -> Params:
     """Refuse a file that leaves a key to its default: DVC sees what is written, and would miss a new default."""
-    from tasks.knobs import flatten
+    from tasks.params.reference import flatten
 
     written = flatten(document.values)
     missing = [

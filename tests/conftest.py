@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from made_once import made_once
 
 from flows.workspace import QUIET
+from support.made_once import made_once
 
 READY_SECONDS = 300  # the first start migrates a database, and other tests may run beside it
 
@@ -19,7 +19,7 @@ READY_SECONDS = 300  # the first start migrates a database, and other tests may 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory):
     """A folder with `backbone`, a T5, and `embedder`, a BERT, both random and both with a tokenizer."""
-    from tiny_models import save_backbone, save_embedder
+    from support.tiny_models import save_backbone, save_embedder
 
     folder = tmp_path_factory.mktemp("models")
     save_backbone(folder / "backbone")
@@ -39,7 +39,7 @@ def one_thread():
 @pytest.fixture
 def params_file(tmp_path, monkeypatch):
     """A small params.yaml in the working directory."""
-    from parameter_file import MINIMAL
+    from support.parameter_file import MINIMAL
 
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "params.yaml"
@@ -54,7 +54,7 @@ def serving(home):
     with (
         (home / "server.log").open("wb") as log,
         subprocess.Popen(
-            [sys.executable, "-m", "flows.server"],
+            [sys.executable, "-m", "flows.server.run_server"],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

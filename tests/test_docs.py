@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 import pytest
-from documented import agrees, mentions, steps
 
 from flows.cli import VERBS, cli
+from support.documented import agrees, mentions, steps
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]

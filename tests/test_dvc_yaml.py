@@ -6,14 +6,20 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from storage.inputs import INPUTS, SLOTS, UNUSED, UNUSED_TEXT
+from storage.sources.local import INPUTS, SLOTS, UNUSED, UNUSED_TEXT
 
 REPOSITORY = Path(__file__).parents[1]
 STAGES = YAML(typ="safe").load((REPOSITORY / "dvc.yaml").read_text())["stages"]
 PACKAGES = {"model", "storage", "tasks"}
 # What holds no decision about a stage's result: the parameters' schema (their values are dependencies themselves) and
 # the plumbing by which any stage reads and writes.
-PLUMBING = {"storage/atomic.py", "storage/errors.py", "storage/scratch.py", "storage/turns.py", "tasks/live.py"}
+PLUMBING = {
+    "storage/atomic.py",
+    "storage/errors.py",
+    "storage/scratch.py",
+    "storage/file_lock.py",
+    "tasks/stage/progress.py",
+}
 
 
 def modules_of(path):
@@ -35,18 +41,18 @@ def closure(path):
         current = waiting.pop()
         if current not in found:
             found.add(current)
-            if current != "tasks/contract.py":
+            if current != "tasks/stage/contract.py":
                 waiting += sorted(modules_of(current))
     return found
 
 
 def is_schema(path):
-    return path in {"tasks/params.py", "tasks/section.py", "tasks/learning_params.py"}
+    return path in {"tasks/params/schema.py", "tasks/params/schema_base.py", "tasks/params/learning_schema.py"}
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_depends_on_every_module_it_uses(stage):
-    used = {path for path in closure(f"tasks/{stage}.py") if path not in PLUMBING and not is_schema(path)}
+    used = {path for path in closure(f"tasks/{stage}/stage.py") if path not in PLUMBING and not is_schema(path)}
     declared = {path for path in STAGES[stage]["deps"] if path.endswith(".py")}
     assert declared == used
 

@@ -10,10 +10,10 @@ import click
 
 from flows.options import print_json
 from flows.workspace import enter
-from storage.inputs import SLOTS
+from storage.sources.local import SLOTS
 
 if TYPE_CHECKING:
-    from flows.dag import Node
+    from flows.dvc_state.dag import Node
 
 
 @click.command()
@@ -27,7 +27,7 @@ def command(form: str, as_json: bool) -> None:
       supmer dag
       supmer dag --format mermaid
     """
-    from flows.dag import Pipeline
+    from flows.dvc_state.dag import Pipeline
 
     nodes = Pipeline(enter()).nodes()
     if as_json:

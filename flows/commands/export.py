@@ -12,7 +12,7 @@ from flows.workspace import silence
 from storage.errors import InputError
 
 if TYPE_CHECKING:
-    from storage.prompt_artifact import PromptArtifact
+    from storage.prompts.prompt_artifact import PromptArtifact
 
 ARTIFACTS = Path("artifacts")
 
@@ -36,12 +36,12 @@ def command(folder: Path, prompt: Path | None, backbone: str | None, *, any_back
     where that came from the hub, by its name there; otherwise by the folder it lies in here.
     """
     silence()
-    from model.downstream import KEY, Downstream
+    from model.tuning.downstream import KEY, Downstream
     from storage.atomic import making_folder
-    from storage.local_backbone import MadeFor
-    from storage.peft_adapter import Adapter, write_adapter
-    from storage.prompt_artifact import read_prompt
-    from tasks.adapter_card import adapter_card
+    from storage.prompts.local_backbone import MadeFor
+    from storage.prompts.peft_adapter import Adapter, write_adapter
+    from storage.prompts.prompt_artifact import read_prompt
+    from tasks.cards.adapter_card import adapter_card
 
     with making_folder(folder) as partial:
         chosen = prompt if prompt is not None else _only_prompt()
@@ -56,7 +56,7 @@ def command(folder: Path, prompt: Path | None, backbone: str | None, *, any_back
 
 def _only_prompt() -> Path:
     """The prompt of this workspace, if it has one only."""
-    from storage.prompt_artifact import CONFIG
+    from storage.prompts.prompt_artifact import CONFIG
 
     found = sorted(path.parent for path in ARTIFACTS.rglob(CONFIG))
     if len(found) == 1:
@@ -67,8 +67,8 @@ def _only_prompt() -> Path:
 
 def _base(prompt: Path, artifact: PromptArtifact, given: str | None, *, any_backbone: bool) -> tuple[str, str | None]:
     """The model's name, as PEFT will ask for it, and its revision on the hub."""
-    from storage.local_backbone import MadeFor, backbone_folder
-    from storage.sources import Kind, parse_spec
+    from storage.prompts.local_backbone import MadeFor, backbone_folder
+    from storage.sources.source import Kind, parse_spec
 
     source = MadeFor.of(artifact.about).source
     local = None if given is None else Path(given)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
+from flows.dvc_state.recovery import partials
 from flows.lock import workspace_lock
-from flows.mending import partials
 from flows.workspace import enter
 from storage.atomic import remove
-from tasks.contract import SHARD_STORE, USED, unused_shards
+from tasks.stage.contract import SHARD_STORE, USED, unused_shards
 
 if TYPE_CHECKING:
-    from flows.dag import Pipeline
+    from flows.dvc_state.dag import Pipeline
 
 KEPT = frozenset({".git", ".venv"})
 
@@ -36,7 +36,7 @@ def command(dry_run: bool) -> None:
       supmer gc
     """
     root = enter()
-    from flows.dag import Pipeline, dvc_errors
+    from flows.dvc_state.dag import Pipeline, dvc_errors
 
     pipeline = Pipeline(root)
     with workspace_lock(root, "supmer gc"):
@@ -67,7 +67,7 @@ def _leftovers(root: Path, outputs: list[str]) -> Iterator[Path]:
 
 def _unused(pipeline: Pipeline) -> Iterator[Path]:
     """Finished shards that a fresh stage does not use and that take up room; a stale stage may need its own."""
-    from flows.freshness import assess
+    from flows.dvc_state.freshness import assess
 
     for node in pipeline.nodes():
         store = pipeline.root / SHARD_STORE / node.name

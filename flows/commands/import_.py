@@ -13,7 +13,7 @@ from flows.workspace import silence
 from storage.errors import InputError
 
 if TYPE_CHECKING:
-    from storage.peft_adapter import Adapter
+    from storage.prompts.peft_adapter import Adapter
 
 MAX_LENGTH = 256
 _RENEWED = ("kind", "version", "prompt_tokens", "width")  # written anew with every prompt
@@ -40,12 +40,12 @@ def command(adapter: Path, folder: Path, template: str | None, labels: tuple[str
     it, and `supmer predict` can use it.
     """
     silence()
-    from model.downstream import KEY, Downstream
+    from model.tuning.downstream import KEY, Downstream
     from storage.atomic import making_folder
     from storage.hashing import file_hash
-    from storage.peft_adapter import TENSORS, read_adapter
-    from storage.prompt_artifact import PromptArtifact, write_prompt
-    from tasks.adapter_card import imported_card
+    from storage.prompts.peft_adapter import TENSORS, read_adapter
+    from storage.prompts.prompt_artifact import PromptArtifact, write_prompt
+    from tasks.cards.adapter_card import imported_card
 
     with making_folder(folder) as partial:
         held = read_adapter(adapter)

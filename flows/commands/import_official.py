@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from storage.prompt_artifact import PromptArtifact
+    from storage.prompts.prompt_artifact import PromptArtifact
 
 EXAMPLES = """\b
 Example:
@@ -35,8 +35,8 @@ REGULARIZER = """
 
 It is the authors' own (`"regularizer": "released"` in config.json), not the one of the paper's text: layers
 max(0, U·V·x + c) without the identity, and one gate with a hidden layer. It cannot be written as g + U·V·g + c with a
-gate σ(W·H̄ + b), so its tensors are kept as they are, and `model/official.py` computes with them. The gate's last layer
-has its sign turned: theirs is the share of the raw gradient, ours that of h.
+gate σ(W·H̄ + b), so its tensors are kept as they are, and `model/tuning/official.py` computes with them. The gate's
+last layer has its sign turned: theirs is the share of the raw gradient, ours that of h.
 
 Two things of the released code are not in its files and not copied: its H̄ counts padding, and its downstream
 configuration rescales the whole gradient at once, where its meta-training rescales row by row, as is done here.
@@ -52,9 +52,9 @@ def command(folder: Path, prompt: Path, regularizer: Path | None) -> None:
 
     Only tensors are read from the files, no code of them is run.
     """
-    from model.official import read_official
+    from model.tuning.official import read_official
     from storage.atomic import making_folder
-    from storage.prompt_artifact import PromptArtifact, write_prompt
+    from storage.prompts.prompt_artifact import PromptArtifact, write_prompt
 
     with making_folder(folder) as partial:
         held = read_official(prompt, regularizer)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.tables import printable, size, table
+from flows.terminal import printable, size, table
 from flows.workspace import enter
 
 if TYPE_CHECKING:
-    from storage.ancestry import ArtifactNode, StageNode
+    from storage.lineage.ancestry import ArtifactNode, StageNode
     from storage.lockfile import Pipeline
-    from storage.sources import AcquiredSource
+    from storage.sources.source import AcquiredSource
 
 SHOWN_FILES = 5
 EXAMPLES = """\b
@@ -39,7 +39,7 @@ def command(artifact: str | None, *, as_json: bool) -> None:
     """
     here = Path.cwd()
     root = enter()
-    from storage.ancestry import Ancestry, file_md5_in, resolve
+    from storage.lineage.ancestry import Ancestry, file_md5_in, resolve
     from storage.lockfile import read_pipeline
 
     pipeline = read_pipeline(root)

@@ -12,7 +12,7 @@ from flows.options import PARAMS_FILE, overlaid, print_json, set_option
 from storage.errors import InputError
 
 if TYPE_CHECKING:
-    from tasks.params import Params
+    from tasks.params.schema import Params
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,7 +40,7 @@ def list_profiles(*, as_json: bool) -> None:
       supmer params list
       supmer params list --json
     """
-    from tasks.changes import nearest_profile, profiles, purpose
+    from tasks.params.diff import nearest_profile, profiles, purpose
 
     root = _root()
     name, differences, problem = None, 0, None
@@ -77,8 +77,8 @@ def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str,
       supmer params show paper-t5-base --explain
       supmer params show -S sample.budget_mb=5 --json
     """
-    from tasks.knobs import flatten, knobs
-    from tasks.section import shown
+    from tasks.params.reference import flatten, knobs
+    from tasks.params.schema_base import shown
 
     root = _root()
     if name and settings:
@@ -107,9 +107,9 @@ def use(name: str) -> None:
     """
     from flows.lock import workspace_lock
     from storage.atomic import write_bytes
-    from storage.inputs import missing_sources
-    from tasks.changes import profile, profiles
-    from tasks.config import load
+    from storage.sources.local import missing_sources
+    from tasks.params.diff import profile, profiles
+    from tasks.params.file import load
 
     root = _root()
     path = profile(root, name)
@@ -146,7 +146,7 @@ def diff(first: str | None, second: str | None, *, as_json: bool, settings: tupl
       supmer params diff quickstart
       supmer params diff paper-t5-base paper-flan-t5-xl
     """
-    from tasks.changes import ABSENT, changes, nearest_profile
+    from tasks.params.diff import ABSENT, changes, nearest_profile
 
     root = _root()
     after = _named(root, second) if second else overlaid(root, settings)[0]
@@ -180,8 +180,8 @@ def _active(root: Path) -> Params:
 
 
 def _named(root: Path, name: str) -> Params:
-    from tasks.changes import profile
-    from tasks.config import load
+    from tasks.params.diff import profile
+    from tasks.params.file import load
 
     return load(profile(root, name))
 

@@ -16,8 +16,8 @@ from flows.workspace import silence
 from storage.errors import InputError
 
 if TYPE_CHECKING:
-    from model.classifier import Prediction, PromptedClassifier
-    from storage.unlabeled_rows import UnlabeledRow
+    from model.tuning.classifier import Prediction, PromptedClassifier
+    from storage.records.unlabeled_texts import UnlabeledRow
 
 EXAMPLES = """\b
 Examples:
@@ -67,7 +67,7 @@ def command(
     written a block at a time; --block 1 answers line by line.
     """
     silence()
-    from model.classifier import PromptedClassifier
+    from model.tuning.classifier import PromptedClassifier
 
     _check_data(rest["data"])
     _check_output(output)
@@ -121,7 +121,7 @@ def _predict(classifier: PromptedClassifier, wanted: Wanted, stream: IO[bytes]) 
 
 
 def _rows(wanted: Wanted, progress: _Progress) -> Iterator[UnlabeledRow]:
-    from storage.unlabeled_rows import Fields, read_file, read_stream
+    from storage.records.unlabeled_texts import Fields, read_file, read_stream
 
     fields = Fields(wanted.fields, wanted.keep)
     if wanted.data != "-":

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.artifacts import REPORT
 from flows.completion import stage_names
+from flows.dvc_state.recovery import mend
 from flows.lock import workspace_lock
-from flows.mending import mend
 from flows.options import place_options, print_json, set_option, stage_option
-from flows.outcome import Outcome
 from flows.retries import Retries, retry_options
-from flows.session import Session, open_session
+from flows.run.outcome import Outcome
+from flows.run.session import Session, open_session
+from flows.server.artifacts import REPORT
 from flows.workspace import enter
 from storage.errors import InputError
-from tasks.contract import RANKS
+from tasks.stage.contract import RANKS
 
 if TYPE_CHECKING:
-    from flows.dag import Node, Pipeline
+    from flows.dvc_state.dag import Node, Pipeline
 
 
 @click.command(epilog="Exit codes: 0 done, 1 a bug, 2 bad input, 130 interrupted.")
@@ -69,7 +69,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
         _say_plan(session, _chosen(session.pipeline, stages, start, end, forced), forced, as_json=as_json)
         return
     root = enter()
-    from flows.dag import Pipeline
+    from flows.dvc_state.dag import Pipeline
 
     aside = redirect_stdout(sys.stderr) if as_json else nullcontext()
     with aside, workspace_lock(root, shlex.join(["supmer", *sys.argv[1:]])) as lock:
@@ -86,7 +86,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
         else:
             if ranks:
                 os.environ[RANKS] = str(ranks)  # for the process, on whatever machine, that does the training
-            from flows.runner import Places, run_here
+            from flows.run.runner import Places, run_here
 
             places = Places(workers, runner, address)
             outcomes = run_here(session, lock, nodes, frozenset(forced), places, Retries(retries, retry_delay))
@@ -116,7 +116,7 @@ def _end(outcomes: Sequence[Outcome], *, quiet: bool) -> None:
 def _chosen(
     pipeline: Pipeline, stages: Sequence[str], start: str | None, end: str | None, forced: Sequence[str]
 ) -> list[Node]:
-    from flows.dag import require, select
+    from flows.dvc_state.dag import require, select
 
     every = pipeline.nodes()
     nodes = select(every, stages, start, end)
@@ -131,7 +131,7 @@ def _chosen(
 
 def _all_fresh(session: Session, nodes: Sequence[Node]) -> list[Outcome]:
     """The outcomes if there is nothing to do, decided before Prefect is imported; else nothing."""
-    from flows.freshness import assess
+    from flows.dvc_state.freshness import assess
 
     outcomes = []
     for node in nodes:
@@ -149,7 +149,7 @@ def _tell_all(outcomes: Sequence[Outcome]) -> None:
 
 
 def _say_plan(session: Session, nodes: Sequence[Node], forced: Sequence[str], *, as_json: bool) -> None:
-    from flows.plan import plan
+    from flows.run.plan import plan
 
     steps = plan(session, nodes, forced)
     if as_json:

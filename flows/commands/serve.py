@@ -15,11 +15,11 @@ from typing import Any
 import click
 
 from flows.completion import stage_names
-from flows.interrupt import raise_on_signals
 from flows.lock import schedule_lock
 from flows.options import place_options, set_option
 from flows.retries import Retries, retry_options
-from flows.session import open_session
+from flows.run.interrupt import raise_on_signals
+from flows.run.session import open_session
 from flows.workspace import enter
 
 
@@ -63,13 +63,13 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     root = enter()
     raise_on_signals()
     session = open_session(settings, keep=False)
-    from flows.dag import select
-    from flows.runner import Places
+    from flows.dvc_state.dag import select
+    from flows.run.runner import Places
 
     select(session.pipeline.nodes(), stages, None, None)
     Places(workers, runner, address)
-    from flows import prefect_home
-    from flows.timing import interval, prefect_schedule
+    from flows.server import prefect_home
+    from flows.server.schedule_times import interval, prefect_schedule
 
     if every:
         interval(every)
@@ -99,9 +99,9 @@ class Plan:
 @contextmanager
 def _server(root: Path, port: int) -> Iterator[str]:
     """The API address of the server that keeps the schedule: one that is there, or our own."""
-    from flows.artifacts import report_is_served
-    from flows.lasting_server import announced, start_lasting_server
-    from flows.server_ready import wait_until_ready
+    from flows.server.artifacts import report_is_served
+    from flows.server.lasting_server import announced, start_lasting_server
+    from flows.server.ready import wait_until_ready
 
     given = os.environ.get("PREFECT_API_URL")
     if not given:
@@ -120,7 +120,7 @@ def _server(root: Path, port: int) -> Iterator[str]:
 def _serve(root: Path, api: str, when: Any, plan: Plan) -> None:
     from prefect.client.orchestration import SyncPrefectClient
 
-    from flows.serving import Schedule, register
+    from flows.server.schedule import Schedule, register
 
     with SyncPrefectClient(api) as client:
         deployment = register(client, root, when, plan.asked)

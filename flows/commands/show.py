@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.options import set_option
-from flows.tables import cut, printable
+from flows.terminal import cut, printable
 from flows.workspace import enter
-from storage.formats import ANCHOR_KINDS, FORMATS, LABELED, SPLITS
+from storage.task_formats import ANCHOR_KINDS, FORMATS, LABELED, SPLITS
 
 if TYPE_CHECKING:
-    from model.templates import Form
-    from model.tokenization import TemplateTokenizer
-    from storage.cluster_views import Cluster, Clustering
-    from storage.task_shards import StoredExample, StoredTask, TaskIndex
+    from model.text.templates import Form
+    from model.text.tokenization import TemplateTokenizer
+    from storage.queries.cluster_views import Cluster, Clustering
+    from storage.tables.task_shards import StoredExample, StoredTask, TaskIndex
 
 TASKS, BACKBONE = Path("data", "tasks"), Path("data", "sources", "backbone")
 TOPIC_CELLS = 60  # of the sentence that stands for a centroid
@@ -70,8 +70,8 @@ def show_tasks(
     """
     root = enter()
     from flows.options import overlaid
-    from storage.task_shards import read_index
-    from tasks.shown_examples import backbone_tokenizer
+    from storage.tables.task_shards import read_index
+    from tasks.report.shown_examples import backbone_tokenizer
 
     metatrain = overlaid(root, settings)[0].metatrain
     index = read_index(TASKS, split, kinds=None if kind is None else [kind])
@@ -90,7 +90,7 @@ def show_tasks(
 
 def _draw(index: TaskIndex, number: int, chance: random.Random) -> list[tuple[StoredTask, StoredExample]]:
     """Examples of tasks drawn at random, the kinds in turn."""
-    from storage.task_shards import TaskShards
+    from storage.tables.task_shards import TaskShards
 
     shards = TaskShards(index)
     by_kind = [index.of_kind(kind).tolist() for kind, _ in sorted(index.kinds)]
@@ -109,8 +109,8 @@ def _topics(root: Path, drawn: list[tuple[StoredTask, StoredExample]]) -> dict[t
         wanted.setdefault(task.format, set()).update(example.choices)
     if not any(wanted.values()):
         return {}
-    from storage.cluster_views import nearest
-    from storage.views import connect, one_line_errors
+    from storage.queries.cluster_views import nearest
+    from storage.queries.views import connect, one_line_errors
 
     with connect(root) as connection, one_line_errors(root):
         return {
@@ -127,8 +127,8 @@ def _shown(
     tokenizer: TemplateTokenizer | None,
     topics: dict[tuple[str, int], str],
 ) -> Shown:
-    from model.templates import anchor_template
-    from tasks.shown_examples import in_words
+    from model.text.templates import anchor_template
+    from tasks.report.shown_examples import in_words
 
     template = anchor_template(task.kind, form, len(example.texts), task.labels)
     slots = [_slot(cluster, topics.get((task.format, cluster))) for cluster in example.choices]
@@ -169,8 +169,8 @@ def _print_example(one: Shown) -> None:
 def show_clusters(form: str | None, number: int, sentences: int, *, as_json: bool) -> None:
     """Print the largest clusters of each format with the sentences nearest to their centroids."""
     root = enter()
-    from storage.cluster_views import clusterings, largest
-    from storage.views import connect, one_line_errors
+    from storage.queries.cluster_views import clusterings, largest
+    from storage.queries.views import connect, one_line_errors
 
     with connect(root) as connection, one_line_errors(root):
         found = [one for one in clusterings(root, connection) if form in {None, one.format}]

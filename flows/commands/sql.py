@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.tables import table
+from flows.terminal import table
 from flows.workspace import enter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from storage.views import Result, ViewSummary
+    from storage.queries.views import Result, ViewSummary
 
 
 EXAMPLES = """\b
@@ -39,7 +39,7 @@ def command(query: str | None, form: str, limit: int, memory_mb: int | None) -> 
     Without a query, list the views with their columns, rows and shards.
     """
     root = enter()
-    from storage.views import DEFAULT_MEMORY_MB, connect, run_query, summaries
+    from storage.queries.views import DEFAULT_MEMORY_MB, connect, run_query, summaries
 
     text = sys.stdin.read() if query == "-" else query
     with connect(root, memory_mb or DEFAULT_MEMORY_MB) as connection:

@@ -5,9 +5,9 @@ import os
 import click
 
 from flows.completion import stage_names
+from flows.dvc_state.recovery import mend
 from flows.lock import workspace_lock
-from flows.mending import mend
-from flows.session import open_session
+from flows.run.session import open_session
 from flows.workspace import enter
 
 
@@ -27,8 +27,8 @@ def command(name: str) -> None:
         if lock.dead:
             mend(root, lock.dead)
         session = open_session((), keep=True)
-        from flows.dag import require
-        from flows.runner import Places, run_single
+        from flows.dvc_state.dag import require
+        from flows.run.runner import Places, run_single
 
         nodes = {node.name: node for node in session.pipeline.nodes()}
         require(nodes, name)

@@ -3,7 +3,7 @@
 import click
 
 from flows.options import print_json, set_option
-from flows.session import open_session
+from flows.run.session import open_session
 
 
 @click.command()
@@ -21,7 +21,7 @@ def command(as_json: bool, settings: tuple[str, ...]) -> None:
       supmer status --json | jq -r '.[] | select(.action == "run").stage'
     """
     session = open_session(settings, keep=False)
-    from flows.plan import plan
+    from flows.run.plan import plan
 
     nodes = session.pipeline.nodes()
     steps = plan(session, nodes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.tables import printable, size
+from flows.terminal import printable, size
 from flows.workspace import enter
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def command(example: str, *, as_json: bool) -> None:
     EXAMPLE is a document id (at least 6 digits of it), a sentence (DOCUMENT:INDEX), or the id of a training example.
     """
     root = enter()
-    from storage.tracing import find_example, refuse_unknown_example
-    from storage.views import connect, datasets, one_line_errors, refuse_damaged
+    from storage.lineage.tracing import find_example, refuse_unknown_example
+    from storage.queries.views import connect, datasets, one_line_errors, refuse_damaged
 
     with connect(root) as connection, one_line_errors(root):
         refuse_damaged(root, connection)
@@ -59,7 +59,7 @@ def command(example: str, *, as_json: bool) -> None:
 
 def _trace(root: Path, connection: DuckDBPyConnection, given: str) -> dict[str, Any]:
     from storage.errors import InputError
-    from storage.tracing import clusters_of, document_record, exclusions, find_document, sentences_around
+    from storage.lineage.tracing import clusters_of, document_record, exclusions, find_document, sentences_around
 
     prefix, colon, index = given.partition(":")
     if colon and index.isdecimal() and (labeled := _labeled_example(root, prefix, int(index))):
@@ -84,8 +84,8 @@ def _trace(root: Path, connection: DuckDBPyConnection, given: str) -> dict[str, 
 def _labeled_example(root: Path, name: str, row: int) -> dict[str, Any] | None:
     """The labeled set of that name, as `acquire` recorded it, and the file and row its example stands in."""
     from storage.errors import InputError
-    from storage.labeled_sets import place_of, training_files
-    from storage.sources import MANIFEST, read_manifest
+    from storage.records.labeled_sets import place_of, training_files
+    from storage.sources.source import MANIFEST, read_manifest
 
     folder = root / LABELED_SETS
     sources = read_manifest(folder) if (folder / MANIFEST).is_file() else []
@@ -112,7 +112,7 @@ def _sentence_range(record: dict[str, Any] | None) -> str:
 def _origin(root: Path, row: dict[str, Any]) -> dict[str, Any]:
     """The source and file of a row, with spec, licence and hash as `acquire` recorded them."""
     from storage.lockfile import read_pipeline
-    from storage.sources import MANIFEST, read_manifest
+    from storage.sources.source import MANIFEST, read_manifest
 
     origin = {name: row.get(name) for name in ("source", "file", "row", "offset")}
     for folder in read_pipeline(root).outputs():

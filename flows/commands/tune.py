@@ -13,12 +13,12 @@ from flows.workspace import enter
 from storage.errors import InputError
 
 if TYPE_CHECKING:
-    from storage.sources import AcquiredSource
-    from tasks.contract import Record
-    from tasks.labeled_data import LabeledDataset
-    from tasks.own_tuning import OwnTuning
-    from tasks.params import Params
-    from tasks.starts import Start
+    from storage.sources.source import AcquiredSource
+    from tasks.labeled.dataset import LabeledDataset
+    from tasks.params.schema import Params
+    from tasks.stage.contract import Record
+    from tasks.tune.initialization import Start
+    from tasks.tune.own_data import OwnTuning
 
 EXAMPLES = """\b
 Examples:
@@ -72,10 +72,10 @@ def _absolute(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
-    from model.datasets import SHORT
-    from tasks.labeled_data import read_user_data
-    from tasks.own_tuning import OwnTuning
-    from tasks.tune_plan import Tuning
+    from model.text.datasets import SHORT
+    from tasks.labeled.dataset import read_user_data
+    from tasks.tune.own_data import OwnTuning
+    from tasks.tune.plan import Tuning
 
     tune = params.tune
     length = tune.max_length or SHORT
@@ -118,8 +118,8 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
 
 def _start(params: Params, options: dict[str, Any]) -> tuple[Start, str]:
     """Where to start, and what to call it."""
-    from storage.prompt_artifact import read_prompt
-    from tasks.starts import Start
+    from storage.prompts.prompt_artifact import read_prompt
+    from tasks.tune.initialization import Start
 
     if options["prompt"] is not None:
         if options["init"] is not None:
@@ -145,7 +145,7 @@ def _form(params: Params, start: Start) -> str:
 def _backbone(root: Path, folder: Path | None) -> AcquiredSource:
     """The acquired backbone, or a model's folder as a source."""
     from storage.hashing import file_hash
-    from storage.sources import AcquiredSource, SourceFile, read_manifest
+    from storage.sources.source import AcquiredSource, SourceFile, read_manifest
 
     if folder is None:
         return read_manifest(root / "data" / "sources" / "backbone")[0]
@@ -161,8 +161,8 @@ def _backbone(root: Path, folder: Path | None) -> AcquiredSource:
 
 def _hash(source: AcquiredSource, start: Start, options: dict[str, Any]) -> str:
     """What the backbone is called by; a folder that holds more than the model is known by what the prompt calls it."""
-    from storage.local_backbone import MadeFor, backbone_folder
-    from storage.vectors import model_hash
+    from storage.prompts.local_backbone import MadeFor, backbone_folder
+    from storage.vectors.sentence_vectors import model_hash
 
     wanted = MadeFor.of(start.artifact.about).hash if start.artifact else ""
     if not wanted or options["backbone"] is None:
@@ -209,8 +209,8 @@ def _started(own: OwnTuning) -> str:
 
 
 def _tuned(own: OwnTuning, output: Path) -> list[Record]:
-    from flows.reporting import ConsoleReporter
-    from tasks.own_tuning import tune_own
+    from flows.run.console import ConsoleReporter
+    from tasks.tune.own_data import tune_own
 
     reporter, done, total = ConsoleReporter(), 0, own.tuning.epochs
     with reporter.progress("tune", total, "epochs") as bar:
@@ -230,7 +230,7 @@ def _tuned(own: OwnTuning, output: Path) -> list[Record]:
 
 
 def _print(rows: list[Record]) -> None:
-    from flows.tables import table
+    from flows.terminal import table
 
     columns = ("seed", "learning rate", "validation", "best step", "test", "examples", "status")
     names = ("seed", "learning_rate", "validation_score", "best_step", "score", "examples", "status")

@@ -12,8 +12,8 @@ import webbrowser
 import click
 import orjson
 
-from flows.interrupt import raise_on_signals
-from flows.lasting_server import announced, start_lasting_server
+from flows.run.interrupt import raise_on_signals
+from flows.server.lasting_server import announced, start_lasting_server
 from flows.workspace import enter
 from storage.errors import InputError
 
@@ -41,7 +41,7 @@ def command(port: int, no_browser: bool) -> None:
         if not no_browser:
             show(interface(there))
         return
-    from flows import prefect_home
+    from flows.server import prefect_home
 
     prefect_home.prepare(root)
     raise_on_signals()

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from flows.tables import printable, table
+from flows.terminal import printable, table
 from flows.workspace import enter
 
 EXAMPLES = """\b
@@ -25,8 +25,8 @@ def command(document: str, *, as_json: bool) -> None:
     Prompts are listed whose training tasks hold a sentence of it.
     """
     root = enter()
-    from storage.tracing import exclusions, find_document, prompts_with, uses
-    from storage.views import connect, datasets, one_line_errors, refuse_damaged
+    from storage.lineage.tracing import exclusions, find_document, prompts_with, uses
+    from storage.queries.views import connect, datasets, one_line_errors, refuse_damaged
 
     with connect(root) as connection, one_line_errors(root):
         refuse_damaged(root, connection)

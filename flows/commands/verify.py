@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.tables import printable, size
+from flows.terminal import printable, size
 from flows.workspace import enter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from storage.verification import Finding, Told
+    from storage.checks.verification import Finding, Told
 
 PROGRESS_SECONDS = 2.0
 
@@ -61,8 +61,14 @@ def command(*, whole_cache: bool, memory_mb: int, as_json: bool) -> None:
 
 
 def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Finding]:
+    from storage.checks.verification import (
+        verify_cache,
+        verify_cached,
+        verify_invariants,
+        verify_outputs,
+        verify_sources,
+    )
     from storage.lockfile import read_pipeline
-    from storage.verification import verify_cache, verify_cached, verify_invariants, verify_outputs, verify_sources
 
     pipeline = read_pipeline(root)
     seen: set[tuple[str, str]] = set()

@@ -4,7 +4,7 @@ import click
 
 from flows.completion import stage_names
 from flows.options import print_json, set_option
-from flows.session import open_session
+from flows.run.session import open_session
 
 
 @click.command()
@@ -21,9 +21,9 @@ def command(stage: str, as_json: bool, settings: tuple[str, ...]) -> None:
       supmer why sample --json
     """
     session = open_session(settings, keep=False)
-    from flows.dag import ancestors, require
-    from flows.plan import plan
-    from storage.inputs import inputs_in_words, local_slots
+    from flows.dvc_state.dag import ancestors, require
+    from flows.run.plan import plan
+    from storage.sources.local import inputs_in_words, local_slots
 
     nodes = {node.name: node for node in session.pipeline.nodes()}
     require(nodes, stage)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import orjson
 import pytest
-from audited import lay_out_audited
-from made_once import made_once
 from ruamel.yaml import YAML
 
 from flows.cli import main
-from storage.inputs import SLOTS, UNUSED, UNUSED_TEXT
-from tasks.contract import MARKER
+from storage.sources.local import SLOTS, UNUSED, UNUSED_TEXT
+from support.audited import lay_out_audited
+from support.made_once import made_once
+from tasks.stage.contract import MARKER
 
 REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -1,0 +1,175 @@
+"""The DAG as DVC reads it from dvc.yaml: nodes in order, and the one handle to DVC's repository."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+from dvc.config import ConfigError
+from dvc.dvcfile import load_file
+from dvc.exceptions import DvcException
+from dvc.lock import LockError
+from dvc.repo import Repo
+from dvc.rwlock import rwlock
+from dvc.stage import PipelineStage
+
+from flows.dvc_state.recovery import keep_lock_file
+from storage.errors import InputError, first_line
+
+logging.getLogger("dvc").setLevel(logging.ERROR)  # what DVC would print, supmer says in its own words
+
+COMMIT_SECONDS = 600  # how long a finished stage waits for another dvc command to end
+
+
+@dataclass(frozen=True)
+class Node:
+    """One stage of dvc.yaml."""
+
+    name: str
+    description: str
+    upstream: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class Pipeline:
+    """dvc.yaml and dvc.lock, through DVC itself."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            self.repo: Any = Repo(str(root))
+        except (DvcException, ConfigError) as error:
+            raise InputError(f"{root}: DVC cannot open this workspace: {first_line(error)}") from error
+        self._parsed: list[tuple[int, ...]] = []
+        self._stages: Any = None
+
+    @property
+    def has_git(self) -> bool:
+        """Whether the workspace is under git."""
+        return not self.repo.config["core"].get("no_scm", False)
+
+    def nodes(self) -> list[Node]:
+        """The stages in an order in which they can run."""
+        with dvc_errors():
+            graph = self.repo.index.graph  # an edge points from a stage to what it depends on
+        pipeline = graph.subgraph([stage for stage in graph if isinstance(stage, PipelineStage)])
+        order = nx.lexicographical_topological_sort(pipeline.reverse(copy=True), key=lambda stage: str(stage.name))
+        return [
+            Node(
+                name=stage.name,
+                description=stage.desc or "",
+                upstream=tuple(sorted(upstream.name for upstream in pipeline.successors(stage))),
+                inputs=tuple(str(dep) for dep in stage.deps if not hasattr(dep, "params")),
+                outputs=tuple(str(out) for out in stage.outs),
+            )
+            for stage in order
+        ]
+
+    def stage(self, name: str) -> Any:
+        """DVC's stage object, as dvc.yaml and dvc.lock have it now; they are parsed again only when they changed."""
+        with dvc_errors():
+            now = [_state(self.root / file) for file in ("dvc.yaml", "dvc.lock", "params.yaml")]
+            if now != self._parsed:
+                self._stages = load_file(self.repo, str(self.root / "dvc.yaml")).stages
+                self._parsed = now
+            return self._stages[name]
+
+    @contextmanager
+    def locked(self) -> Iterator[Any]:
+        """Hold DVC's own lock: no dvc command changes anything meanwhile."""
+        with dvc_errors(), self.repo.lock:
+            yield self.repo
+
+    @contextmanager
+    def claimed(self, name: str) -> Iterator[None]:
+        """Claim a stage's inputs and outputs, so that a `dvc repro` meanwhile is refused before it deletes anything."""
+        with self.locked():
+            stage = self.stage(name)
+        read = [dep.fs_path for dep in stage.deps]
+        write = [out.fs_path for out in stage.outs]
+        hardlink = self.repo.config["core"].get("hardlink_lock", False)
+        with dvc_errors(), rwlock(self.repo.tmp_dir, self.repo.fs, " ".join(sys.argv), read, write, hardlink):
+            yield
+
+    def commit(self, name: str) -> None:
+        """Write the stage's outputs to DVC's cache and its entry to dvc.lock; hours of work wait for a busy lock."""
+        keep_lock_file(self.root)
+        deadline = time.monotonic() + COMMIT_SECONDS
+        with dvc_errors():
+            while True:
+                try:
+                    self.repo.commit(name, force=True)
+                except LockError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(1)
+                else:
+                    return
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes when a file does."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return ()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+@contextmanager
+def dvc_errors() -> Iterator[None]:
+    """Say what DVC says, in one line."""
+    try:
+        yield
+    except LockError as error:
+        raise InputError("DVC is at work in this workspace (its lock is taken): wait for it, then try again") from error
+    except DvcException as error:
+        remedy = ""
+        if "dvc.lock" in str(error):
+            remedy = ": take it back from git, or delete it; `supmer run` then restores what DVC's cache holds"
+        raise InputError(f"dvc: {first_line(error).rstrip('.')}{remedy}") from error
+
+
+def select(nodes: Sequence[Node], targets: Sequence[str], start: str | None, end: str | None) -> list[Node]:
+    """The stages asked for: the targets with what they depend on, from `start` downwards, up to `end`."""
+    by_name = {node.name: node for node in nodes}
+    for name in (*targets, *(name for name in (start, end) if name)):
+        require(by_name, name)
+    chosen = set(by_name)
+    if targets:
+        chosen &= set(targets).union(*(ancestors(by_name, name) for name in targets))
+    if end:
+        chosen &= {end} | ancestors(by_name, end)
+    if start:
+        chosen &= {name for name in by_name if name == start or start in ancestors(by_name, name)}
+    return [node for node in nodes if node.name in chosen]
+
+
+def require(names: Iterable[str], name: str) -> None:
+    """Refuse a stage that is not in dvc.yaml, naming the nearest one."""
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, list(names), 1)
+    hint = f"did you mean {near[0]}?" if near else f"the stages are: {', '.join(names)}"
+    raise InputError(f"no stage {name} in dvc.yaml: {hint}")
+
+
+def ancestors(by_name: dict[str, Node], name: str) -> set[str]:
+    """Everything a stage depends on, directly or not."""
+    found: set[str] = set()
+    waiting = list(by_name[name].upstream)
+    while waiting:
+        current = waiting.pop()
+        if current not in found and current in by_name:
+            found.add(current)
+            waiting.extend(by_name[current].upstream)
+    return found

@@ -1,0 +1,95 @@
+"""One stage, executed: the same for the Prefect flow and for `dvc repro`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.run.measure import measured
+from storage.errors import InputError
+from storage.hashing import json_hash
+from tasks.params.file import load
+from tasks.stage.contract import FanOut, Record, Reporter, Stage
+
+if TYPE_CHECKING:
+    from flows.dvc_state.dag import Node, Pipeline
+    from tasks.params.schema import Params
+
+DECIDING_LIBRARIES = ("faiss-cpu", "numpy", "py3langid", "pyarrow", "sentence-transformers", "torch", "transformers")
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a stage's result depends on: `whole` covers inputs, parameters and code, `code` the code alone."""
+
+    whole: str
+    code: str
+
+
+def fingerprint(pipeline: Pipeline, name: str, params: Params) -> Fingerprint:
+    """The fingerprint of a stage as things are now; libraries that decide results count as code."""
+    with pipeline.locked():
+        stage = pipeline.stage(name)
+        inputs = {str(dep): dep.get_hash().value for dep in stage.deps if not hasattr(dep, "params")}
+        sections = [section for dep in stage.deps for section in getattr(dep, "params", ())]
+    values = params.model_dump(mode="json")
+    libraries = {library: version(library) for library in DECIDING_LIBRARIES}
+    code = json_hash([{path: value for path, value in inputs.items() if path.endswith(".py")}, libraries])
+    return Fingerprint(json_hash([inputs, {name: _at(values, name) for name in sections}, libraries]), code)
+
+
+def _at(values: Any, key: str) -> Any:
+    """A section or, by a dotted key, one value of it."""
+    for part in key.split("."):
+        values = values[part]
+    return values
+
+
+def prepare(
+    pipeline: Pipeline, node: Node, params: Params, fan_out: FanOut, reporter: Reporter, *, refresh: bool = False
+) -> Stage:
+    """Bind a stage of dvc.yaml to today's inputs, parameters and code."""
+    now = fingerprint(pipeline, node.name, params)
+    return Stage(
+        name=node.name,
+        root=pipeline.root,
+        params=params,
+        inputs=node.inputs,
+        outputs=node.outputs,
+        fingerprint=now.whole,
+        code=now.code,
+        fan_out=fan_out,
+        reporter=reporter,
+        refresh=refresh,
+    )
+
+
+def refuse_changed(pipeline: Pipeline, stage: Stage) -> None:
+    """Refuse to record a result whose inputs, parameters or code are no longer those it was made of."""
+    now = fingerprint(pipeline, stage.name, load(pipeline.root / "params.yaml"))
+    if now.whole != stage.fingerprint:
+        raise InputError(
+            f"params.yaml, an input or the code of {stage.name} changed while it ran: its result is not recorded; "
+            "run again, finished shards are kept"
+        )
+
+
+def execute(stage: Stage, allowed: Callable[[], None]) -> Record:
+    """Run the stage's function and publish its outputs, if `allowed` does not refuse; return its record."""
+    run: Any = import_module(f"tasks.{stage.name}.stage").run
+    stage.start()
+    with measured() as usage:
+        record: Record = run(stage)
+        allowed()
+        stage.publish()
+    took = {"seconds": usage.seconds, "peak_memory_bytes": usage.peak_memory_bytes}
+    return record | {"output_bytes": sum(_size(stage.root / path) for path in stage.outputs)} | took
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

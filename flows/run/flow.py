@@ -1,0 +1,221 @@
+"""dvc.yaml as a Prefect flow: one task a stage, each cached, restored or run by what dvc.lock says."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import traceback
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from prefect import flow, tags, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.futures import wait
+from prefect.states import Completed, Failed
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+
+from flows.dvc_state.cache_objects import drop_damaged_objects
+from flows.dvc_state.dag import Node, Pipeline, ancestors
+from flows.dvc_state.freshness import assess, restore
+from flows.dvc_state.local_inputs import keep_listings
+from flows.retries import ONCE, Retries
+from flows.run.execution import execute, prepare, refuse_changed
+from flows.run.interrupt import stop_on_signals
+from flows.run.lineage_events import announce, is_recorded
+from flows.run.outcome import Outcome
+from flows.server.artifacts import tell_prefect
+from flows.server.prefect_home import workspace_tag
+from flows.server.scheduled_run import FLOW, run_as
+from storage.errors import InputError, TransientError, first_line
+from tasks.params.schema import Params
+from tasks.stage.contract import Record, Reporter, Stage
+from tasks.stage.fanout import PrefectFanOut
+from tasks.stage.workers import rest_workers, worker_processes
+
+FULL_DISK_BYTES = 4_000_000  # with less than this Prefect's database cannot be written
+FULL_DISK_WORDS = ("No space left", "requested and")  # DuckDB's and NumPy's; their scratch files may be gone by now
+
+
+@dataclass
+class Run:
+    """One run of the pipeline: what was asked for, and what became of each stage."""
+
+    pipeline: Pipeline
+    params: Params
+    reporter: Reporter
+    shard_runner: TaskRunner[Any]
+    forced: frozenset[str] = frozenset()
+    told: Callable[[Outcome], None] = lambda _outcome: None
+    after_crash: bool = False
+    retries: Retries = ONCE
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    _tries: Counter[str] = field(default_factory=Counter)
+    _dvc: threading.RLock = field(default_factory=threading.RLock)  # one stage at a time asks or changes DVC
+
+    def stage(self, node: Node) -> Outcome:
+        """Bring one stage up to date; whatever goes wrong is an outcome too, so that other stages can go on."""
+        try:
+            outcome = self._bring_up_to_date(node)
+        except (InputError, TransientError) as error:
+            outcome = Outcome(node.name, "failed", (str(error),))
+        except Exception as error:  # noqa: BLE001 - told as an outcome, a bug with its traceback
+            outcome = self._unforeseen(node, error)
+        self.outcomes[node.name] = outcome
+        self._tries[node.name] += 1
+        tried, tries = self._tries[node.name], self.retries.times + 1
+        if outcome.verdict == "failed" and tried < tries:  # Prefect calls again
+            again = f"try {tried + 1} of {tries} in {self.retries.seconds:g} s"
+            self.reporter.say(f"{node.name} failed: {outcome.why[0]} ({again})")
+        else:
+            self.told(outcome)
+        return outcome
+
+    def _unforeseen(self, node: Node, error: Exception) -> Outcome:
+        """A bug, told with its traceback at the end of the run; or a full disk, which fails in many ways."""
+        if isinstance(error, OSError) and error.errno is not None:
+            return Outcome(node.name, "failed", (str(error),))
+        free = shutil.disk_usage(self.pipeline.root).free
+        if free < FULL_DISK_BYTES or any(words in str(error) for words in FULL_DISK_WORDS):
+            why = f"No space left on device: {free:,} bytes are free on the disk of {self.pipeline.root}: make room"
+            return Outcome(node.name, "failed", (why,))
+        return Outcome(node.name, "failed", (f"{type(error).__name__}: {error}",), traceback=traceback.format_exc())
+
+    def _bring_up_to_date(self, node: Node) -> Outcome:
+        forced = node.name in self.forced
+        damaged: tuple[str, ...] = ()
+        with self._dvc:
+            freshness = assess(self.pipeline, node.name)
+            if not forced and freshness.state == "fresh":
+                self._record_after_crash(node)
+                return Outcome(node.name, "cached", freshness.reasons)
+            if not forced and freshness.state == "restorable":
+                if restore(self.pipeline, node.name):
+                    self._record_after_crash(node)
+                    return Outcome(node.name, "restored", (*freshness.reasons, "the same work was in DVC's cache"))
+                damaged = ("what DVC's cache held of it was damaged",)
+        why = ("it was forced", *freshness.reasons) if forced else (*freshness.reasons, *damaged)
+        return Outcome(node.name, "ran", why, self.execute(node, why, refresh=forced))
+
+    def _record_after_crash(self, node: Node) -> None:
+        """Log the end of a stage that was killed between its end and its record."""
+        if self.after_crash and not is_recorded(self.pipeline, node):
+            record = {"why": ["it had ended before the crash"]}
+            announce(self.pipeline, node, "COMPLETE", str(uuid.uuid4()), datetime.now(UTC), record)
+
+    def execute(self, node: Node, why: tuple[str, ...], *, refresh: bool = False, commit: bool = True) -> Record:
+        """Run a stage's function, put its outputs under DVC (unless DVC itself is calling), and log its lineage."""
+        run_id, started = str(uuid.uuid4()), datetime.now(UTC)
+        self.reporter.say(f"{node.name}: {why[0]}")
+        with self._dvc:
+            stage = prepare(
+                self.pipeline, node, self.params, PrefectFanOut(self.shard_runner), self.reporter, refresh=refresh
+            )
+            announce(self.pipeline, node, "START", run_id, started, {"why": list(why)})
+        try:
+            with self.pipeline.claimed(node.name) if commit else nullcontext():
+                record = execute(stage, lambda: self._refuse_changed(stage))
+            with self._dvc:
+                refuse_changed(self.pipeline, stage)
+                keep_listings(self.pipeline, node.name)
+                drop_damaged_objects(self.pipeline, node.name)
+                if commit:
+                    self.pipeline.commit(node.name)
+            stage.settle()
+        except BaseException as error:
+            with self._dvc, suppress(InputError, OSError):  # a full disk ends both; the first reason is the one to tell
+                announce(self.pipeline, node, "FAIL", run_id, datetime.now(UTC), {"error": str(error)})
+            raise
+        finally:
+            rest_workers()
+        with self._dvc:
+            announce(self.pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
+        tell_prefect(self.pipeline.root, node, why, record, self.reporter.say)
+        return record
+
+    def _refuse_changed(self, stage: Stage) -> None:
+        with self._dvc:
+            refuse_changed(self.pipeline, stage)
+
+
+# A Dask worker is sent the flow and task that a shard runs in: what cannot travel (DVC, a terminal) stays here.
+_runs: dict[str, tuple[Run, dict[str, Node]]] = {}
+
+
+def run_flow(run: Run, nodes: Sequence[Node], workers: int, scheduled: str | None = None) -> list[Outcome]:
+    """Generate the flow from the nodes and run it here and now, as the flow run `scheduled` if that is given."""
+    run_id = uuid.uuid4().hex
+    _runs[run_id] = (run, {node.name: node for node in nodes})
+    runner: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=len(nodes))
+    with tags("supmer", workspace_tag(run.pipeline.root)), worker_processes(workers):
+        try:
+            supmer: Any = flow(name=FLOW, task_runner=runner)(_supmer)
+            state = run_as(supmer, scheduled, run_id) if scheduled else supmer(run_id, return_state=True)
+            problem = state.message or str(state.name)
+        except Exception as error:  # noqa: BLE001 - told with the stages it kept from running
+            problem = first_line(error)
+        finally:
+            del _runs[run_id]
+    by_name = {node.name: node for node in nodes}
+    return [run.outcomes.get(name) or _not_reached(run, by_name, name, problem) for name in by_name]
+
+
+def _supmer(run_id: str) -> State[None]:
+    """The flow: one task a stage, each after what it depends on."""
+    stop_on_signals()
+    futures: dict[str, Any] = {}
+    retries = _runs[run_id][0].retries
+    for name, node in _runs[run_id][1].items():
+        upstream = [futures[above] for above in node.upstream if above in futures]
+        stage: Any = task(
+            name=name,
+            task_run_name=name,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            retries=retries.times,
+            retry_delay_seconds=retries.seconds,
+        )(_stage)
+        futures[name] = stage.submit(run_id, name, wait_for=upstream)
+    wait(list(futures.values()))
+    failed = [name for name, future in futures.items() if future.state.is_failed() or future.state.is_crashed()]
+    return Failed(message=f"failed: {', '.join(failed)}") if failed else Completed()
+
+
+def _stage(run_id: str, name: str) -> State[None]:
+    run, nodes = _runs[run_id]
+    outcome = run.stage(nodes[name])
+    why = "; ".join(outcome.why)
+    if outcome.verdict == "failed":
+        return Failed(message=why)
+    return Completed(name=outcome.verdict.capitalize(), message=why)
+
+
+def run_function(run: Run, node: Node, workers: int) -> None:
+    """Run one stage's function in a flow of its own, leaving the bookkeeping to the `dvc` that called."""
+
+    @flow(name=f"dvc-{node.name}", validate_parameters=False)
+    def alone() -> None:
+        stop_on_signals()
+        run.execute(node, ("dvc asked for it",), commit=False)
+
+    with tags("supmer", workspace_tag(run.pipeline.root)), worker_processes(workers):
+        alone()
+
+
+def _not_reached(run: Run, nodes: dict[str, Node], name: str, problem: str) -> Outcome:
+    """A stage Prefect did not start: because something above it failed, or because Prefect itself did."""
+    failed = [
+        above for above in ancestors(nodes, name) if above in run.outcomes and run.outcomes[above].verdict == "failed"
+    ]
+    if failed:
+        outcome = Outcome(name, "skipped", (f"{', '.join(sorted(failed))} failed",))
+    else:
+        outcome = Outcome(name, "failed", (f"Prefect did not run it ({problem}): see .prefect/server.log",))
+    run.outcomes[name] = outcome
+    run.told(outcome)
+    return outcome

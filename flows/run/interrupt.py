@@ -1,0 +1,74 @@
+"""Ctrl-C and SIGTERM: stop at once, tell Prefect, say how to go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+import psutil
+
+from flows.lock import stopped
+from flows.run.measure import SERVER
+
+TELL_SECONDS = 3.0  # of the five in which a run is to stop
+
+
+def stop_on_signals() -> None:
+    """Handle both signals from here on; called again inside the flow, for Prefect sets a SIGTERM handler of its own."""
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
+
+
+def raise_on_signals() -> None:
+    """Make a KeyboardInterrupt of both signals, for commands whose proper end is Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs are born deaf to it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    """End without waiting for shards: whatever is half done was written beside its place and is never seen."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.stdout.isatty():
+        click.echo("\x1b[?25h", nl=False)  # a live bar hides the cursor
+    click.echo("\ninterrupted: finished stages and shards are kept; `supmer run` goes on from here", err=True)
+    children = psutil.Process().children(recursive=True)
+    trackers = [child for child in children if _runs(child, "resource_tracker")]
+    if "prefect" in sys.modules:
+        with suppress(Exception):  # whatever Prefect makes of it, the user asked to stop, and now
+            _tell_prefect()
+    for child in children:
+        if child not in trackers:  # a worker that outlives Python's tracker would start another
+            with suppress(psutil.Error):
+                # Workers write beside their place and need no goodbye; Prefect's server closes its database.
+                child.terminate() if _runs(child, SERVER) else child.kill()
+    psutil.wait_procs([child for child in children if child not in trackers], timeout=1)
+    for tracker in trackers:
+        with suppress(psutil.Error):
+            tracker.kill()
+    stopped(Path.cwd())
+    os._exit(128 + number)
+
+
+def _runs(process: psutil.Process, program: str) -> bool:
+    try:
+        return program in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _tell_prefect() -> None:
+    import httpx
+    from prefect.context import FlowRunContext
+
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    state = {"type": "CANCELLED", "name": "Interrupted", "message": "Stopped by the user; the next run goes on."}
+    url = f"{os.environ['PREFECT_API_URL']}/flow_runs/{context.flow_run.id}/set_state"
+    httpx.post(url, json={"state": state, "force": True}, timeout=TELL_SECONDS)

@@ -1,0 +1,79 @@
+"""Tell the lineage log what a stage read, wrote and took."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Any, Literal
+
+from flows.dvc_state.local_inputs import slots_in
+from storage.lineage.events import Artifact, StageEvent, emit, read_events, run_that_made
+from storage.parquet import count_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+    from pathlib import Path
+
+    from flows.dvc_state.dag import Node, Pipeline
+
+
+def announce(
+    pipeline: Pipeline,
+    node: Node,
+    state: Literal["START", "COMPLETE", "FAIL"],
+    run_id: str,
+    time: datetime,
+    record: dict[str, Any],
+) -> None:
+    """Append one event; a complete stage's says what it read and wrote, by the hashes DVC knows them by."""
+    from prefect.runtime import flow_run
+
+    stage = pipeline.stage(node.name)
+    complete = state == "COMPLETE"
+    emit(
+        pipeline.root,
+        StageEvent(
+            stage=node.name,
+            state=state,
+            run_id=run_id,
+            time=time,
+            inputs=tuple(_inputs(pipeline.root, stage)) if complete else (),
+            outputs=tuple(_artifact(pipeline.root, out, str(out)) for out in stage.outs if complete),
+            parameters={name: dep.read_params()[name] for dep in stage.deps for name in getattr(dep, "params", ())},
+            git_commit=git_commit(pipeline.root),
+            prefect_run_id=flow_run.id,
+            record=record,
+        ),
+    )
+
+
+def is_recorded(pipeline: Pipeline, node: Node) -> bool:
+    """Whether the log knows which run made the stage's outputs as dvc.lock has them."""
+    versions = {str(out): str(out.hash_info.value) for out in pipeline.stage(node.name).outs}
+    return run_that_made(read_events(pipeline.root), node.name, versions) is not None
+
+
+def _inputs(root: Path, stage: Any) -> Iterator[Artifact]:
+    """What a stage read; a local source goes by where it lies, because its slot may be another's next time."""
+    slots = slots_in(stage)
+    for dep in stage.deps:
+        if not hasattr(dep, "params") and not slots.stands_for_nothing(str(dep)):
+            source = slots.now.get(str(dep))
+            yield _artifact(root, dep, source.spec.location if source else str(dep))
+
+
+def _artifact(root: Path, item: Any, name: str) -> Artifact:
+    # Rows of our own shards only: what a source holds is the user's, and may be anything.
+    shards = list((root / str(item)).rglob("*.parquet")) if item.isdir() and not item.IS_DEPENDENCY else []
+    rows = sum(map(count_rows, shards)) if shards else None
+    return Artifact(name, str(item.get_hash().value), int(item.get_meta().size or 0), rows)
+
+
+def git_commit(root: Path) -> str | None:
+    """The commit that is checked out, with a plus sign if the tree has changes; None without git."""
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
+    try:
+        asked = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    except FileNotFoundError:  # no git on this machine
+        return None
+    return asked.stdout.strip() or None if asked.returncode == 0 else None

@@ -1,0 +1,124 @@
+"""Run the pipeline in this process: hold the workspace, mend what a crash left, start Prefect, report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.lock import Lock
+from flows.retries import Retries
+from flows.run.console import ConsoleReporter
+from flows.run.interrupt import stop_on_signals
+from flows.run.outcome import Outcome
+from flows.server import prefect_home
+from flows.server.ready import wait_until_ready
+from flows.server.run_server import importing, start_server
+from flows.server.scheduled_run import SCHEDULED
+from storage.errors import InputError
+
+if TYPE_CHECKING:
+    from flows.dvc_state.dag import Node
+    from flows.run.session import Session
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where shards run: `runner` is threads or dask, `address` an existing Dask scheduler."""
+
+    workers: int
+    runner: str = "threads"
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.address is not None and "://" not in self.address:
+            raise InputError(f"--dask {self.address}: not a scheduler address: write it like tcp://10.0.0.1:8786")
+
+
+def run_here(
+    session: Session,
+    lock: Lock,
+    nodes: Sequence[Node],
+    forced: frozenset[str],
+    places: Places,
+    retries: Retries,
+) -> list[Outcome]:
+    """Run the stages and print what becomes of each."""
+    colour = click.get_current_context().color  # stages end in threads, which have no context
+    width = max(len(node.name) for node in nodes)
+    died = start_prefect(session.root, lock)
+    lock.mended = died  # every stage is looked at now, and what the crash kept from the record is put there
+    from flows.run.flow import Run, run_flow
+
+    with shard_runner(places) as runner:
+        run = Run(
+            pipeline=session.pipeline,
+            params=session.params,
+            reporter=ConsoleReporter(),
+            shard_runner=runner,
+            forced=forced,
+            told=lambda outcome: click.echo(outcome.line(width), color=colour),
+            after_crash=died,
+            retries=retries,
+        )
+        return run_flow(run, nodes, places.workers, os.environ.get(SCHEDULED))
+
+
+def run_single(session: Session, lock: Lock, node: Node, places: Places) -> None:
+    """Run one stage's function, as `dvc repro` asks."""
+    start_prefect(session.root, lock)
+    from flows.run.flow import Run, run_function
+
+    with shard_runner(places) as runner:
+        run = Run(session.pipeline, session.params, ConsoleReporter(), runner)
+        run_function(run, node, places.workers)
+
+
+def start_prefect(root: Path, lock: Lock) -> bool:
+    """Have Prefect at hand; if an earlier run died, mark it crashed and say so. Return whether one ended too early.
+
+    Nothing may import Prefect before: it takes its settings from the environment once, at import.
+    """
+    stop_on_signals()
+    prefect_home.prepare(root)
+    if "PREFECT_API_URL" not in os.environ and not (root / prefect_home.HOME / "prefect.db").exists():
+        click.echo("preparing Prefect's database in .prefect (first run only, about half a minute)")
+    log = root / prefect_home.HOME / "server.log"
+    server = start_server(root, log)
+    with importing():
+        import flows.run.flow  # noqa: F401 - Prefect and what runs on it: seconds of imports, while the server starts
+
+    wait_until_ready(server, log)
+    if lock.dead is None:
+        return False
+    prefect_home.mark_crashed(root)
+    if not lock.dead.interrupted:
+        click.echo(f"the run of {lock.dead.since} (process {lock.dead.pid}) died: marked crashed in Prefect, going on")
+    return True
+
+
+@contextmanager
+def shard_runner(places: Places) -> Iterator[Any]:
+    """The Prefect task runner for shards; a Dask cluster of our own is started once, and closed at the end."""
+    if places.runner == "threads" and places.address is None:
+        from prefect.task_runners import ThreadPoolTaskRunner
+
+        yield ThreadPoolTaskRunner(max_workers=places.workers)
+        return
+    try:
+        from prefect_dask import DaskTaskRunner
+    except ImportError as error:
+        raise InputError("--runner dask needs the dask extra: pip install 'supmer[dask]'") from error
+    if places.address:
+        yield DaskTaskRunner(address=places.address)
+        return
+    from distributed import LocalCluster
+
+    # Every fan-out step takes a copy of the runner, and would start a cluster of its own: an address is shared.
+    with LocalCluster(n_workers=places.workers, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield DaskTaskRunner(address=cluster.scheduler_address)

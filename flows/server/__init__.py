@@ -1,0 +1,1 @@
+"""Prefect's servers and what they keep: settings, artifacts, and the schedule."""

@@ -1,0 +1,176 @@
+"""What a stage did, as artifacts in Prefect: a page for each stage, a table of its details, a link to the report."""
+
+from __future__ import annotations
+
+import csv
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.terminal import size
+from storage.errors import first_line
+from storage.sources.source import NAMED_ROLES, SINGLE_ROLES, read_manifest
+
+if TYPE_CHECKING:
+    from flows.dvc_state.dag import Node
+
+Row = dict[str, Any]
+Details = Callable[[Path, dict[str, Any]], list[Row]]
+
+REPORT_URL = "SUPMER_REPORT_URL"  # in the environment: where a browser that looks at Prefect finds the report
+REPORT_PLACE = "/report"  # of the servers that this program starts
+REPORT = Path("report", "index.html")
+MOST_ROWS = 500
+
+
+def tell_prefect(
+    root: Path, node: Node, why: tuple[str, ...], record: dict[str, Any], say: Callable[[str], None]
+) -> None:
+    """Leave the stage's artifacts with the flow run under way; a display that fails must not fail the work it shows."""
+    try:
+        from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+        from prefect.context import FlowRunContext
+
+        if FlowRunContext.get() is None:
+            return
+        create_markdown_artifact(page(node, why, record), key=node.name, description=node.description)
+        if node.name in DETAILS:
+            title, details = DETAILS[node.name]
+            rows = details(root, record)
+            cut = f" (the first {MOST_ROWS} of {len(rows):,})" if len(rows) > MOST_ROWS else ""
+            create_table_artifact(rows[:MOST_ROWS], key=f"{node.name}-table", description=f"{title}{cut}")
+        if node.name == "report":
+            create_link_artifact(
+                report_link(root), link_text="The report", key="report-link", description=str(root / REPORT)
+            )
+    except Exception as error:  # noqa: BLE001 - whatever it is, the stage has done its work
+        say(f"{node.name}: its page in Prefect's interface is not whole: {first_line(error)}")
+
+
+def report_link(root: Path) -> str:
+    """Where the report is: at a server of this program's, else (a browser may refuse to follow it) in its file."""
+    return os.environ.get(REPORT_URL) or (root / REPORT).resolve().as_uri()
+
+
+def report_is_served() -> None:
+    """From here on runs report to a server that this program started, which serves the report, too."""
+    os.environ.setdefault(REPORT_URL, f"{REPORT_PLACE}/")
+
+
+def page(node: Node, why: tuple[str, ...], record: dict[str, Any]) -> str:
+    """A stage in Markdown: why it ran, what it took, what it says of its work."""
+    figures: Row = {}
+    if "rows" in record:
+        figures["rows"] = f"{record['rows']:,}"
+    figures["bytes written"] = size(record.get("output_bytes"))
+    figures["seconds"] = f"{record.get('seconds', 0):,.1f}"
+    figures["peak memory"] = size(record.get("peak_memory_bytes"))
+    known = {"rows", "output_bytes", "seconds", "peak_memory_bytes"}
+    figures |= {name: value for name, value in _flat(record).items() if name not in known}
+    lines = ["## Why it ran", "", *(f"- {_text(one)}" for one in why), ""]  # name and description stand above it
+    lines += ["## What came of it", "", "| figure | value |", "|---|---|"]
+    lines += [f"| {_text(name)} | {_text(value)} |" for name, value in figures.items()]
+    lines += ["", "Written: " + ", ".join(f"`{path}`" for path in node.outputs), ""]
+    return "\n".join(lines)
+
+
+def _flat(record: dict[str, Any], prefix: str = "") -> Row:
+    """The figures of a record, one level a dot."""
+    found: Row = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{name}.")
+        elif not isinstance(value, list):
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def _text(value: object) -> str:
+    """A value in a cell of a Markdown table."""
+    if value is None:
+        return "–"
+    shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return shown.replace("|", "\\|").replace("\n", " ")
+
+
+def _sources(root: Path, _record: dict[str, Any]) -> list[Row]:
+    return [
+        {
+            "role": role,
+            "name": source.name,
+            "source": source.spec.partition("#")[0],
+            "revision": source.revision,
+            "licence": source.licence,
+            "files": len(source.files),
+            "bytes": sum(file.bytes for file in source.files),
+        }
+        for role in (*SINGLE_ROLES, *NAMED_ROLES)
+        for source in read_manifest(root / "data" / "sources" / role)
+    ]
+
+
+def _exclusions(_root: Path, record: dict[str, Any]) -> list[Row]:
+    most_first = sorted(record["excluded"].items(), key=lambda item: -item[1])
+    return [{"reason": reason, "documents": count} for reason, count in most_first]
+
+
+def _vectors(root: Path, record: dict[str, Any]) -> list[Row]:
+    from storage.parquet import count_rows
+
+    common = {name: record[name] for name in ("model", "dimension", "dtype")}
+    shards = sorted((root / "data" / "embeddings").glob("*.parquet"))
+    return [
+        {"shard": path.stem, "sentences": count_rows(path), "bytes": path.stat().st_size} | common for path in shards
+    ]
+
+
+def _cluster_sizes(root: Path, _record: dict[str, Any]) -> list[Row]:
+    with (root / "data" / "plots" / "cluster_sizes.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _tasks(_root: Path, record: dict[str, Any]) -> list[Row]:
+    return [
+        {"split": split, "format": name, "tasks": count}
+        for split, formats in record["by_format"].items()
+        for name, count in formats.items()
+    ]
+
+
+def _trainings(_root: Path, record: dict[str, Any]) -> list[Row]:
+    variants = {name: value for name, value in record.items() if isinstance(value, dict)}
+    return [{"variant": name} | _flat(value) for name, value in variants.items()]
+
+
+def _scores(root: Path, _record: dict[str, Any]) -> list[Row]:
+    """Mean and deviation over the seeds, each with the learning rate that validation chose."""
+    import pyarrow.parquet as pq
+
+    columns = ["dataset", "tested_on", "method", "shots", "chosen", "score"]
+    found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for row in pq.read_table(root / "data" / "tuning" / "scores", columns=columns).to_pylist():
+        if row["chosen"] and row["score"] is not None:
+            found[row["dataset"], row["tested_on"], row["method"], row["shots"]].append(row["score"])
+    return [
+        dict(zip(("dataset", "tested on", "method", "shots"), key, strict=True))
+        | {
+            "mean": round(statistics.mean(scores), 4),
+            "deviation": round(statistics.stdev(scores), 4) if len(scores) > 1 else None,
+            "seeds": len(scores),
+        }
+        for key, scores in sorted(found.items())
+    ]
+
+
+DETAILS: dict[str, tuple[str, Details]] = {
+    "acquire": ("What came from outside", _sources),
+    "sample": ("Documents left out, by reason", _exclusions),
+    "embed": ("Vectors by shard", _vectors),
+    "cluster": ("Training sentences of each cluster, largest first", _cluster_sizes),
+    "materialize": ("Tasks by format", _tasks),
+    "metatrain": ("The prompts that were trained, with their held-out losses", _trainings),
+    "tune": ("Scores, mean and deviation over seeds", _scores),
+}

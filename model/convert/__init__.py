@@ -1,0 +1,1 @@
+"""Backbones from elsewhere: converted from ONNX, or made from scratch."""

@@ -1,0 +1,251 @@
+"""One meta step of SUPMER (paper, Algorithm 1; ALGORITHM §5): from a few tasks to the gradients of θ and φ.
+
+    g_i  = ∇θ L_support,i(θ)        θ'_i = θ − α1·ψφ(g_i)        L = Σ_i L_query,i(θ'_i)
+
+The query sets are mixed with those of partner tasks. The derivative of L passes through g_i (order 2), or stops there
+(order 1). Only v_i = ∂L/∂θ'_i needs the query sets, so it is found first, chunk by chunk; then
+
+    ∇θ L = Σ_i v_i − (∂step_i/∂g_i · v_i)·∇²θ L_support,i(θ)        ∇φ L = −Σ_i ∂step_i/∂φ · v_i
+
+The product with the Hessian is taken in one of two ways, with the same result: from the kept graph of g_i, which is
+faster, or from the support sets once more, chunk by chunk, which needs no more memory than a chunk.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from model.prompt.passes import Pass, Passes
+from model.prompt.regularizer import GradientRegularizer, gate_loss
+from model.prompt.rows import Row
+from model.text.tokenized_tasks import Example, Task
+
+InnerForm = Literal["sgd", "rms"]
+_TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class StepForm:
+    """What a meta step computes.
+
+    Attributes:
+        order: 2 passes the derivative through the inner gradient, 1 stops it there.
+        inner_rate: α1.
+        inner_form: sgd is α1·ψ(g), the paper's; rms is α1·ψ(g)/rms(ψ(g)), the first step that Adam would take.
+        similarity_at: where the query gradient of s is taken: theta (Algorithm 1) or theta_prime (released code).
+        gate_weight: weight of L_reg.
+        keep_graph: order 2 keeps the graph of the inner gradients; otherwise the support sets are read again.
+        inner_steps: steps on the support set, 1 in the paper. The derivative passes through the gradient of the last
+            one only; those before count as constants of θ, while φ learns from all of them.
+    """
+
+    order: Literal[1, 2] = 2
+    inner_rate: float = 0.1
+    inner_form: InnerForm = "sgd"
+    similarity_at: Literal["theta", "theta_prime"] = "theta"
+    gate_weight: float = 1.0
+    keep_graph: bool = True
+    inner_steps: int = 1
+
+
+@dataclass(frozen=True)
+class MixedTask:
+    """A task, the task whose query set is mixed in, and w, its own share of the mixture."""
+
+    task: Task
+    partner: Task | None = None
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class TaskMeasures:
+    """What a step saw of each task, [tasks] each.
+
+    Attributes:
+        support_loss: at θ.
+        query_loss: mixed, at θ'.
+        gate_loss: L_reg.
+        similarity: cos of the query gradient and ψ(g), the normalized inner product that the paper plots.
+        gate: mean of z.
+        inner_size: ‖θ' − θ‖/‖θ‖.
+        inner_norm: ‖g‖.
+        query_norm: norm of the query gradient at θ'.
+    """
+
+    support_loss: Tensor
+    query_loss: Tensor
+    gate_loss: Tensor
+    similarity: Tensor
+    gate: Tensor
+    inner_size: Tensor
+    inner_norm: Tensor
+    query_norm: Tensor
+
+
+@dataclass(frozen=True)
+class MetaGradients:
+    """Gradients of Σ L_query + weight·mean L_reg: of θ [P, d], and of φ by name; and what was seen on the way."""
+
+    prompt: Tensor
+    regularizer: dict[str, Tensor]
+    measures: TaskMeasures
+
+
+@dataclass(frozen=True)
+class InnerStep:
+    """One inner step of each of K tasks, with the graph that leads from `source` and φ to it.
+
+    Attributes:
+        prompts: θ where the step begins, [K, P, d].
+        support: the pass over the support sets.
+        source: g, [K, P, d].
+        regulated: ψφ(g), [K, P, d].
+        gates: z, [K, d] or [K, 1]; None without a regularizer.
+        step: θ − θ', [K, P, d].
+    """
+
+    prompts: Tensor
+    support: Pass
+    source: Tensor
+    regulated: Tensor
+    gates: Tensor | None
+    step: Tensor
+
+
+def support_rows(tasks: Sequence[Task]) -> list[Row]:
+    """Rows of the support sets, a prompt a task, each set's mean."""
+    return [row for number, task in enumerate(tasks) for row in _rows(task.support, number)]
+
+
+def query_rows(tasks: Sequence[MixedTask]) -> list[Row]:
+    """Rows of the query sets, mixed with their partners' (in turn, where the sets differ in size)."""
+    rows: list[Row] = []
+    for number, mixed in enumerate(tasks):
+        partners = mixed.partner.query if mixed.partner is not None and mixed.share < 1 else ()
+        rows += _rows(mixed.task.query, number, partners, mixed.share)
+    return rows
+
+
+def _rows(examples: Sequence[Example], prompt: int, partners: Sequence[Example] = (), share: float = 1.0) -> list[Row]:
+    weight = 1 / len(examples)
+    if not partners:
+        return [Row(example, prompt, weight) for example in examples]
+    return [
+        Row(example, prompt, weight, partners[number % len(partners)], share) for number, example in enumerate(examples)
+    ]
+
+
+def inner_step(
+    passes: Passes, prompts: Tensor, regularizer: GradientRegularizer | None, rows: Sequence[Row], form: StepForm
+) -> InnerStep:
+    """θ'_i = θ − α1·ψφ(g_i) for prompts [K, P, d], one a task."""
+    support = passes.run(prompts, rows, graph=form.order == 2 and form.keep_graph)
+    gradients = support.gradients.clone().requires_grad_()
+    gates, regulated = None, gradients
+    if regularizer is not None:
+        gates = regularizer.gates(support.hidden_mean)
+        regulated = regularizer(gradients, gates)
+    step = form.inner_rate * (regulated if form.inner_form == "sgd" else regulated / _rms(regulated))
+    return InnerStep(prompts, support, gradients, regulated, gates, step)
+
+
+def inner_steps(
+    passes: Passes, prompts: Tensor, regularizer: GradientRegularizer | None, rows: Sequence[Row], form: StepForm
+) -> list[InnerStep]:
+    """Take `form.inner_steps` steps on the support sets; only the last one keeps a graph of its gradient."""
+    steps: list[InnerStep] = []
+    for number in range(1, form.inner_steps + 1):
+        own = form if number == form.inner_steps else replace(form, keep_graph=False)
+        steps.append(inner_step(passes, prompts, regularizer, rows, own))
+        prompts = prompts - steps[-1].step.detach()
+    return steps
+
+
+def meta_gradients(
+    passes: Passes,
+    prompt: Tensor,
+    regularizer: GradientRegularizer | None,
+    tasks: Sequence[MixedTask],
+    form: StepForm,
+    b: float = 0.0,
+    batch: int = 0,
+) -> MetaGradients:
+    """The gradients of one meta step.
+
+    Args:
+        passes: through the backbone.
+        prompt: θ [P, d].
+        regularizer: ψφ; None: the identity.
+        tasks: with their partners.
+        form: what to compute.
+        b: what the gates aim at.
+        batch: tasks of the whole step, of which `tasks` may be one rank's; L_reg is the mean over all of them.
+    """
+    prompts = prompt.detach().repeat(len(tasks), 1, 1)
+    support, queries = support_rows([one.task for one in tasks]), query_rows(tasks)
+    steps = inner_steps(passes, prompts, regularizer, support, form)
+    inner = steps[-1]
+    query = passes.run(inner.prompts - inner.step.detach(), queries)
+    compared = passes.run(prompts, queries).gradients if form.similarity_at == "theta" else query.gradients
+    penalty = query.losses.new_zeros(len(tasks)) if inner.gates is None else gate_loss(inner.gates, b)
+    weighted = form.gate_weight / (batch or len(tasks)) * penalty.sum()
+    through, of_phi = _backward(steps, query.gradients, weighted, regularizer)
+    total = query.gradients.sum(0)
+    if form.order == 2:
+        total += passes.hessian_product(inner.prompts, support, through, inner.support.graphs).sum(0)
+    return MetaGradients(total, of_phi, _measures(steps, query, compared, penalty))
+
+
+def adapted_prompts(
+    passes: Passes, prompt: Tensor, regularizer: GradientRegularizer | None, tasks: Sequence[Task], form: StepForm
+) -> Tensor:
+    """Return θ' of each task, after the inner steps on its support set, [tasks, P, d]."""
+    prompts = prompt.detach().repeat(len(tasks), 1, 1)
+    last = inner_steps(passes, prompts, regularizer, support_rows(tasks), replace(form, order=1))[-1]
+    return last.prompts - last.step.detach()
+
+
+def _backward(
+    steps: Sequence[InnerStep], query_gradients: Tensor, penalty: Tensor, regularizer: GradientRegularizer | None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Take v = ∂L/∂θ' back through θ' = θ − Σ steps, and L_reg back through the gates of the last step.
+
+    Returns:
+        What reaches g of the last step, [K, P, d], and what reaches each parameter of φ.
+    """
+    phi = dict(regularizer.named_parameters()) if regularizer is not None else {}
+    outputs, given = [steps[-1].step], [-query_gradients]
+    if phi:
+        outputs, given = [*outputs, penalty], [*given, torch.ones_like(penalty)]
+        outputs += [step.step for step in steps[:-1]]
+        given += [-query_gradients] * (len(steps) - 1)
+    through, *of_phi = torch.autograd.grad(outputs, [steps[-1].source, *phi.values()], given)
+    return through, dict(zip(phi, of_phi, strict=True))
+
+
+def _measures(steps: Sequence[InnerStep], query: Pass, compared: Tensor, penalty: Tensor) -> TaskMeasures:
+    inner, prompts = steps[0], steps[0].prompts
+    with torch.no_grad():
+        moved = prompts - steps[-1].prompts + steps[-1].step if len(steps) > 1 else inner.step
+        regulated = inner.regulated.detach().flatten(1)
+        last = steps[-1].gates
+        gates = penalty.new_zeros(len(penalty), 1) if last is None else last
+        return TaskMeasures(
+            support_loss=inner.support.losses,
+            query_loss=query.losses,
+            gate_loss=penalty.detach(),
+            similarity=cosine_similarity(compared.flatten(1), regulated, eps=_TINY),
+            gate=gates.mean(1),
+            inner_size=moved.flatten(1).norm(dim=1) / prompts[0].norm(),
+            inner_norm=inner.support.gradients.flatten(1).norm(dim=1),
+            query_norm=query.gradients.flatten(1).norm(dim=1),
+        )
+
+
+def _rms(gradients: Tensor) -> Tensor:
+    """Root mean square of each prompt's gradient, [K, 1, 1]."""
+    return (gradients.square().mean((1, 2), keepdim=True) + _TINY).sqrt()

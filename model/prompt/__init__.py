@@ -1,0 +1,1 @@
+"""Soft prompts in front of a frozen backbone: rows, passes, predictions, the gradient regularizer."""

@@ -1,0 +1,209 @@
+"""Passes through the frozen backbone: losses of rows, and their gradients with respect to the prompts.
+
+Tokens are what a pass costs, so nothing is padded beyond its chunk, and a chunk is small: what a layer makes of a few
+hundred tokens stays in a processor's cache. The loss is a sum over rows, so chunks change what a pass costs, not what
+it computes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from model.prompt.parallel_chunks import side_by_side
+from model.prompt.rows import Centroids, Row, chunked, decoder_inputs, encoder_inputs
+from model.t5.backbone import Backbone, attention_kernel, precision
+from model.text.tokenized_tasks import NO_LOSS
+
+CHUNK_TOKENS = {"cpu": 768, "cuda": 32_768}
+TUNING_TOKENS = {"cpu": 2048, "cuda": 32_768}  # no graph is kept: more rows share a reading of the vocabulary's matrix
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What came of a pass over rows under K prompts.
+
+    Attributes:
+        losses: the weighted sum over the rows of each prompt, [K].
+        gradients: each prompt's gradient of its own loss, [K, P, d].
+        hidden_mean: H̄, the mean of the encoder's hidden states over a prompt's examples and their positions, the
+            prompt's own included, padding not, [K, d]; no gradient passes through it.
+        graphs: of the chunks, if they were to be kept.
+    """
+
+    losses: Tensor
+    gradients: Tensor
+    hidden_mean: Tensor
+    graphs: tuple["Graph", ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The gradient of one chunk's losses, [K, P, d], and the graph that leads to it from `leaf`, the prompts."""
+
+    leaf: Tensor
+    gradient: Tensor
+
+
+@dataclass(frozen=True)
+class _ChunkPass:
+    """What came of one chunk: of each row the number of its prompt, its weighted loss, Σ and number of its H."""
+
+    owners: Tensor
+    losses: Tensor
+    hidden_sums: Tensor
+    positions: Tensor
+    graph: Graph
+
+
+@dataclass
+class Passes:
+    """Runs rows through a backbone, at most `chunk_tokens` encoder positions at a time.
+
+    `tokens` counts the positions that the encoder has read, prompts included and padding not.
+    """
+
+    backbone: Backbone
+    centroids: Centroids | None = None
+    chunk_tokens: int = 0
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self.chunk_tokens = self.chunk_tokens or CHUNK_TOKENS[self.backbone.device.type]
+
+    @classmethod
+    def for_tuning(cls, backbone: Backbone) -> Self:
+        """Passes for tuning and prediction."""
+        return cls(backbone, chunk_tokens=TUNING_TOKENS[backbone.device.type])
+
+    def run(self, prompts: Tensor, rows: Sequence[Row], *, graph: bool = False) -> Pass:
+        """Losses and gradients under prompts [K, P, d].
+
+        Args:
+            prompts: one for each set of rows.
+            rows: in any order; their number of the prompt says whose they are.
+            graph: keep the graphs of the gradients, for `hessian_product`.
+        """
+        losses, counts = prompts.new_zeros(len(prompts)), prompts.new_zeros(len(prompts))
+        sums = prompts.new_zeros(len(prompts), self.backbone.width)
+        total = torch.zeros_like(prompts, requires_grad=False)
+        graphs: list[Graph] = []
+        with attention_kernel(twice=graph):
+            for one in self.each_chunk(lambda chunk: self._chunk(prompts, chunk, graph=graph), rows, prompts.shape[1]):
+                total += one.graph.gradient.detach()
+                losses.index_add_(0, one.owners, one.losses.to(losses.dtype))
+                sums.index_add_(0, one.owners, one.hidden_sums.to(sums.dtype))
+                counts.index_add_(0, one.owners, one.positions.to(counts.dtype))
+                graphs += [one.graph] if graph else []
+        return Pass(losses, total, sums / counts.clamp(min=1).unsqueeze(1), tuple(graphs))
+
+    def _chunk(self, prompts: Tensor, chunk: Sequence[Row], *, graph: bool) -> _ChunkPass:
+        leaf = prompts.detach().requires_grad_()
+        with precision(self.backbone):
+            each, hidden, mask = self.losses(leaf, chunk)
+        weighted = each * each.new_tensor([row.weight for row in chunk])
+        (gradient,) = torch.autograd.grad(weighted.sum(), leaf, create_graph=graph)
+        with torch.no_grad():
+            hidden_sums = (hidden * mask.unsqueeze(-1)).sum(1)
+        return _ChunkPass(self._owners(chunk), weighted.detach(), hidden_sums, mask.sum(1), Graph(leaf, gradient))
+
+    def hessian_product(
+        self, prompts: Tensor, rows: Sequence[Row], direction: Tensor, graphs: Sequence[Graph] = ()
+    ) -> Tensor:
+        """∇²L·u for the loss of each prompt [K, P, d] and its direction u [K, P, d], a chunk at a time.
+
+        Graphs that `run` kept of the same rows are used up by it; without them the rows are read again.
+        """
+
+        def product(graph: Graph) -> Tensor:
+            return torch.autograd.grad(graph.gradient, graph.leaf, direction)[0]
+
+        def again(chunk: Sequence[Row]) -> Tensor:
+            return product(self._chunk(prompts, chunk, graph=True).graph)
+
+        total = torch.zeros_like(prompts, requires_grad=False)
+        with attention_kernel(twice=True):
+            for one in self._each(product, graphs) if graphs else self.each_chunk(again, rows, prompts.shape[1]):
+                total += one
+        return total
+
+    def losses_of(self, prompts: Tensor, rows: Sequence[Row]) -> Tensor:
+        """The loss of each prompt [K], without gradients."""
+
+        def losses(chunk: Sequence[Row]) -> tuple[Tensor, Tensor]:
+            with torch.no_grad(), precision(self.backbone):
+                each, _, _ = self.losses(prompts, chunk)
+                return self._owners(chunk), each * each.new_tensor([row.weight for row in chunk])
+
+        total = prompts.new_zeros(len(prompts))
+        for owners, each in self.each_chunk(losses, rows, prompts.shape[1]):
+            total.index_add_(0, owners, each.to(total.dtype))
+        return total
+
+    def each_chunk(
+        self, work: Callable[[Sequence[Row]], Result], rows: Sequence[Row], prompt_tokens: int
+    ) -> Iterator[Result]:
+        """The work's result for each chunk of the rows, in their order; the work may be called in other threads."""
+        self.tokens += sum(prompt_tokens + len(example.input_ids) for row in rows for example in row.examples)
+        return self._each(work, list(chunked(rows, prompt_tokens, self.chunk_tokens)))
+
+    def _each(self, work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterator[Result]:
+        return side_by_side(work, pieces) if self.backbone.side_by_side else map(work, pieces)
+
+    def losses(self, prompts: Tensor, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
+        """Of one chunk: the loss of each row [rows], its own hidden states [rows, n, d], their mask [rows, n]."""
+        mixed = [place for place, row in enumerate(rows) if row.partner is not None]
+        examples = [row.example for row in rows] + [row.partner for row in rows if row.partner is not None]
+        owners = self._owners([*rows, *(rows[place] for place in mixed)])
+        inputs = encoder_inputs(self.backbone, prompts, owners, examples, self.centroids)
+        hidden = self.backbone.encode(inputs.embeddings, inputs.mask)
+        own, seen = hidden[: len(rows)], inputs.mask[: len(rows)]
+        if not mixed:
+            return self._cross_entropy(own, seen, inputs.targets)[0], own, seen
+        places = torch.tensor(mixed, device=own.device)
+        share = torch.tensor([row.share for row in rows], dtype=prompts.dtype, device=own.device)
+        blend, union = _blended(hidden, inputs.mask, places, share)
+        targets, theirs = inputs.targets[: len(rows)], inputs.targets.clone()[: len(rows)]
+        theirs[places] = inputs.targets[len(rows) :]
+        loss, partner_loss = self._cross_entropy(blend, union, targets, theirs)
+        return share * loss + (1 - share) * partner_loss, own, seen
+
+    def _cross_entropy(self, hidden: Tensor, mask: Tensor, *targets: Tensor) -> list[Tensor]:
+        """For each of the targets [rows, t], the cross-entropy over the vocabulary, summed over positions, [rows]."""
+        found: list[Tensor] = []
+        before: Tensor | None = None
+        for wanted in targets:
+            given = decoder_inputs(self.backbone, wanted)
+            if before is None or not torch.equal(before, given):  # labels of one token: the decoder has read the same
+                logits = self.backbone.decode(hidden, mask, given)
+                before = given
+            each = cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=NO_LOSS, reduction="none")
+            found.append(each.view_as(wanted).sum(1))
+        return found
+
+    def _owners(self, rows: Sequence[Row]) -> Tensor:
+        return torch.tensor([row.prompt for row in rows], device=self.backbone.device)
+
+
+def _blended(hidden: Tensor, mask: Tensor, places: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """w·H_i + (1 − w)·H_j over zero-padded hidden states, and the union of their masks (ALGORITHM §3).
+
+    Args:
+        hidden: of the rows, then of the partners of those that have one, [rows + partners, n, d].
+        mask: the same, [rows + partners, n].
+        places: which row each partner belongs to, [partners].
+        share: w of each row, 1 where it has no partner, [rows].
+    """
+    rows = len(share)
+    padded = hidden * mask.unsqueeze(-1)
+    theirs = padded[rows:] * (1 - share[places])[:, None, None].to(padded.dtype)
+    blend = (padded[:rows] * share[:, None, None].to(padded.dtype)).index_add(0, places, theirs)
+    union = mask[:rows].clone()
+    union[places] |= mask[rows:]
+    return blend, union

@@ -1,0 +1,1 @@
+"""The frozen backbone: T5's forward pass, fast, with its kernels and derivatives."""

@@ -1,0 +1,151 @@
+"""The frozen backbone: any Hugging Face encoder-decoder, and the faster path for the T5 family (ALGORITHM §1).
+
+What the method needs of a backbone is little: token embeddings, the encoder over input embeddings, the decoder over the
+encoder's hidden states. Nothing of it ever gets a gradient, an optimizer state or `train()` mode.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from model.t5.fast_t5 import FastT5, is_fast
+from model.t5.recomputing import directly, recomputed
+from storage.errors import InputError, first_line
+
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}  # a model brings weights, never programs
+
+
+class Backbone(Protocol):
+    """A frozen encoder-decoder; n are input positions (prompt included), t target positions, d its width.
+
+    Attributes:
+        side_by_side: whether several threads may pass through it at once, and have a core each.
+    """
+
+    width: int
+    vocabulary: int
+    device: torch.device
+    dtype: torch.dtype
+    start_id: int
+    pad_id: int
+    side_by_side: bool
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token embeddings as the encoder takes them, [..., d] for ids [...]."""
+
+    def encode(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        """Last hidden states [rows, n, d] of input embeddings [rows, n, d]; mask [rows, n] is True at input."""
+
+    def decode(self, hidden: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
+        """Logits [rows, t, V], float32 or wider, after decoder inputs `ids` [rows, t]."""
+
+
+class HuggingFaceBackbone:
+    """Any encoder-decoder of transformers, through its own forward pass."""
+
+    def __init__(self, model: Any, *, recompute: bool = False) -> None:
+        self._model = model.eval().requires_grad_(requires_grad=False)
+        self._run = recomputed if recompute else directly
+        self.width: int = model.get_input_embeddings().weight.shape[1]
+        self.vocabulary: int = model.get_output_embeddings().weight.shape[0]
+        self.device: torch.device = model.get_input_embeddings().weight.device
+        self.dtype: torch.dtype = model.get_input_embeddings().weight.dtype
+        self.start_id, self.pad_id = special_ids(model.config)
+        self.side_by_side = False  # programs of others may keep what they like between passes
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token embeddings, scaled as the model scales them."""
+        embedded: Tensor = self._model.get_input_embeddings()(ids)
+        return embedded
+
+    def encode(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        """The model's own encoder."""
+        return self._run(self._encoder, inputs, mask)
+
+    def _encoder(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        hidden: Tensor = self._model.get_encoder()(
+            inputs_embeds=inputs, attention_mask=mask.long(), return_dict=True
+        ).last_hidden_state
+        return hidden
+
+    def decode(self, hidden: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
+        """The model's own decoder and output layer."""
+        output = self._model(
+            encoder_outputs=(hidden,), attention_mask=mask.long(), decoder_input_ids=ids, use_cache=False
+        )
+        logits: Tensor = output.logits
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def special_ids(config: Any) -> tuple[int, int]:
+    """The ids that a decoder starts with and that fill a row up."""
+    pad = config.pad_token_id if config.pad_token_id is not None else 0
+    start = getattr(config, "decoder_start_token_id", None)
+    return (pad if start is None else start), pad
+
+
+def load_backbone(
+    folder: Path, device: torch.device, *, fast: bool = True, recompute: bool = False, dtype: torch.dtype | None = None
+) -> Backbone:
+    """The backbone of a folder, frozen: bfloat16 on a GPU that computes in it, float32 elsewhere.
+
+    Args:
+        folder: a transformers folder.
+        device: where it goes.
+        fast: take the fast path where there is one.
+        recompute: keep no activations of a layer for the backward pass, compute them again (gradient checkpointing).
+        dtype: another type for the weights.
+    """
+    from transformers import AutoModelForSeq2SeqLM
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    wanted = dtype or (torch.bfloat16 if _has_bfloat16(device) else torch.float32)
+    try:
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=wanted, **_LOCAL).to(device)
+    except torch.OutOfMemoryError:
+        raise  # a RuntimeError, too, but the backbone is not to blame
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"{folder}: not a backbone that can be loaded here ({first_line(error)})") from error
+    return backbone_of(model, fast=fast, recompute=recompute)
+
+
+def weights_dtype(precision: str) -> torch.dtype | None:
+    """Return the type of the weights that a precision names; None for `auto`, which leaves it to the device."""
+    return {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
+
+
+def backbone_of(model: Any, *, fast: bool = True, recompute: bool = False) -> Backbone:
+    """A loaded model as a backbone."""
+    if fast and is_fast(model):
+        return FastT5(model.eval().requires_grad_(requires_grad=False), *special_ids(model.config), recompute=recompute)
+    return HuggingFaceBackbone(model, recompute=recompute)
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+@contextmanager
+def precision(backbone: Backbone) -> Iterator[None]:
+    """How this thread computes: matrix products in the weights' type, prompts and sums in float32."""
+    low = backbone.dtype in (torch.bfloat16, torch.float16)
+    with torch.autocast(backbone.device.type, torch.bfloat16) if low else nullcontext():
+        yield
+
+
+@contextmanager
+def attention_kernel(*, twice: bool) -> Iterator[None]:
+    """The kernel of attention for the whole process: the plain one, if passes will be differentiated twice.
+
+    Passes that other threads of the process take at the same time would be given it, or lose it, too.
+    """
+    with sdpa_kernel(SDPBackend.MATH) if twice else nullcontext():
+        yield

@@ -1,0 +1,200 @@
+"""T5's forward pass for soft prompts, the same numbers as transformers' in less time.
+
+What is gained, none of it approximate:
+- a layer norm's scale is folded into the matrices that follow it, and matrices with the same input are one;
+- padding is left out of everything but attention's scores;
+- cross-attention never projects the encoder's tokens: with few target positions it is cheaper to bring the query into
+  the encoder's space (q·W_k) and to project what was pooled there (W_v after the softmax), because
+  q·(H·W_kᵀ)ᵀ = (q·W_k)·Hᵀ and p·(H·W_vᵀ) = (p·H)·W_vᵀ;
+- products and attention by the kernels that are fastest for what they meet here (`model.t5.products`,
+  `model.t5.attention`).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from model.t5.attention import attended
+from model.t5.derivatives import relu, rms_normed, tanh_gelu
+from model.t5.packing import Packing
+from model.t5.products import FrozenMatrix
+from model.t5.recomputing import directly, recomputed
+
+FAMILY = ("t5", "mt5")
+_MASKED = -1e9  # added to a score that must not count; finite, so that a row of them gives no NaN
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def is_fast(model: Any) -> bool:
+    """Whether a transformers model is of the family, in a shape this module knows."""
+    blocks = getattr(getattr(model, "encoder", None), "block", None)
+    return model.config.model_type in FAMILY and blocks is not None
+
+
+class FastT5:
+    """A frozen T5 (v1.0 or gated, tied or untied output, also mT5 and ByT5); see `model.t5.backbone.Backbone`."""
+
+    def __init__(self, model: Any, start_id: int, pad_id: int, *, recompute: bool = False) -> None:
+        config = model.config
+        self._embeddings: Tensor = model.get_input_embeddings().weight.detach()
+        head = model.get_output_embeddings().weight.detach()
+        packs = not recompute  # who computes again to save memory has none for a second layout of the weights
+        self._head = FrozenMatrix(head.to(torch.promote_types(head.dtype, torch.float32)), packs=packs)
+        self.width: int = config.d_model
+        self.vocabulary: int = head.shape[0]
+        self.device, self.dtype = self._embeddings.device, self._embeddings.dtype
+        self.start_id, self.pad_id = start_id, pad_id
+        self.side_by_side = self.device.type == "cpu" and not recompute  # several chunks hold more than one does
+        self.layers = len(model.encoder.block)
+        self._epsilon: float = config.layer_norm_epsilon
+        self._scale: float = config.d_model**-0.5 if getattr(config, "scale_decoder_outputs", False) else 1.0
+        self._run = recomputed if recompute else directly
+        heads, act = config.num_heads, _activation(config, model.encoder.block[0].layer[-1].DenseReluDense.act)
+        self._encoder = [_Layer(block, heads, act, packs=packs) for block in model.encoder.block]
+        self._decoder = [_Layer(block, heads, act) for block in model.decoder.block]  # few positions go through it
+        self._encoder_norm: Tensor = model.encoder.final_layer_norm.weight.detach()
+        self._decoder_norm: Tensor = model.decoder.final_layer_norm.weight.detach()
+        self._encoder_bias = _PositionBias(model.encoder, config, both_ways=True)
+        self._decoder_bias = _PositionBias(model.decoder, config, both_ways=False)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token embeddings."""
+        return embedding(ids, self._embeddings)
+
+    def encode(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        """The encoder; every position sees every position of its row that is not padding."""
+        bias = self._encoder_bias(inputs.shape[1], inputs.dtype)
+        if not bool(mask.all()):
+            bias = bias + torch.where(mask, 0.0, _MASKED).to(bias.dtype)[:, None, None, :]
+        packing = Packing(mask)
+        hidden = packing.packed(inputs)
+        for layer in self._encoder:
+            hidden = self._run(self._encoder_layer, layer, hidden, bias, packing)
+        return packing.padded(self._norm(hidden) * self._encoder_norm)
+
+    def _encoder_layer(self, layer: "_Layer", hidden: Tensor, bias: Tensor, packing: Packing) -> Tensor:
+        hidden = hidden + layer.attend(self._norm(hidden), bias, packing)
+        return hidden + layer.feed_forward(self._norm(hidden))
+
+    def decode(self, hidden: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
+        """The decoder over a few target positions."""
+        causal = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril()
+        bias = self._decoder_bias(ids.shape[1], hidden.dtype) + torch.where(causal, 0.0, _MASKED).to(hidden.dtype)
+        unseen = torch.where(mask, 0.0, _MASKED).to(hidden.dtype)[:, None, :]
+        state, packing = self.embed(ids).to(hidden.dtype), Packing(torch.ones_like(ids, dtype=torch.bool))
+        for layer in self._decoder:
+            state = state + packing.padded(layer.attend(packing.packed(self._norm(state)), bias, packing))
+            state = state + layer.attend_encoded(self._norm(state), hidden, unseen)
+            state = state + layer.feed_forward(self._norm(state))
+        output = packing.packed(self._norm(state) * self._decoder_norm * self._scale)
+        with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 would make likely labels alike
+            return packing.padded(self._head(output.to(self._head.dtype)))
+
+    def _norm(self, hidden: Tensor) -> Tensor:
+        return rms_normed(hidden, self._epsilon)
+
+
+def _activation(config: Any, otherwise: Activation) -> Activation:
+    """The feed-forward layers' activation, by our own function where there is one."""
+    own = {"relu": relu, "gelu_new": tanh_gelu, "gelu_pytorch_tanh": tanh_gelu}
+    return own.get(config.dense_act_fn, otherwise)
+
+
+class _Layer:
+    """The matrices of one block; h heads of k dimensions each."""
+
+    def __init__(self, block: Any, heads: int, activation: Activation, *, packs: bool = False) -> None:
+        attention, norm = block.layer[0].SelfAttention, block.layer[0].layer_norm
+        self.heads, self.activation = heads, activation
+        self.query_key_value = _after(norm, attention.q, attention.k, attention.v, packs=packs)  # [3·h·k, d]
+        self.output = FrozenMatrix(attention.o.weight, packs=packs)
+        if len(block.layer) == 3:  # a decoder's block
+            cross, norm = block.layer[1].EncDecAttention, block.layer[1].layer_norm
+            self.cross_query = _after(norm, cross.q)
+            self.cross_key: Tensor = _by_head(cross.k, heads)  # [h, k, d]
+            self.cross_value: Tensor = _by_head(cross.v, heads)
+            self.cross_output = FrozenMatrix(cross.o.weight)
+        dense, norm = block.layer[-1].DenseReluDense, block.layer[-1].layer_norm
+        self.gated = hasattr(dense, "wi_0")
+        inner = (dense.wi_0, dense.wi_1) if self.gated else (dense.wi,)
+        self.inner = _after(norm, *inner, packs=packs)
+        self.outer = FrozenMatrix(dense.wo.weight, packs=packs)
+
+    def attend(self, normed: Tensor, bias: Tensor, packing: Packing) -> Tensor:
+        """Self-attention, [positions, d] → [positions, d]."""
+        projected = packing.padded(self.query_key_value(normed.to(self.output.dtype)))
+        projected = projected.view(packing.rows, packing.length, 3, self.heads, -1)
+        return self.output(packing.packed(attended(projected, bias)))
+
+    def attend_encoded(self, normed: Tensor, encoded: Tensor, unseen: Tensor) -> Tensor:
+        """Cross-attention in the encoder's own space: [rows, t, d], [rows, n, d] → [rows, t, d]."""
+        rows, positions, width = normed.shape
+        query = self.cross_query(normed.to(self.cross_query.dtype)).view(rows, positions, self.heads, -1)
+        brought = torch.einsum("rthk,hkd->rhtd", query, self.cross_key).reshape(rows, -1, width)  # [rows, h·t, d]
+        encoded = encoded.to(brought.dtype)
+        weights = (brought @ encoded.transpose(1, 2) + unseen).softmax(-1)
+        pooled = (weights.to(encoded.dtype) @ encoded).view(rows, self.heads, positions, width)
+        context = torch.einsum("rhtd,hkd->rthk", pooled, self.cross_value)
+        return self.cross_output(context.flatten(2))
+
+    def feed_forward(self, normed: Tensor) -> Tensor:
+        """The dense layers, gated or not."""
+        inner = self.inner(normed.to(self.inner.dtype))
+        if self.gated:
+            gate, through = inner.chunk(2, dim=-1)
+            active = self.activation(gate) * through
+        else:
+            active = self.activation(inner)
+        return self.outer(active.to(self.outer.dtype))
+
+
+class _PositionBias:
+    """The learned bias of relative positions, [1, h, n, n]; kept for the longest input seen."""
+
+    def __init__(self, stack: Any, config: Any, *, both_ways: bool) -> None:
+        self._weight: Tensor = stack.block[0].layer[0].SelfAttention.relative_attention_bias.weight.detach()
+        self._buckets: int = config.relative_attention_num_buckets
+        self._farthest: int = config.relative_attention_max_distance
+        self._both_ways = both_ways
+        self._kept = torch.empty(0)
+
+    def __call__(self, length: int, dtype: torch.dtype) -> Tensor:
+        kept = self._kept  # another thread may put a shorter one in its place
+        if kept.shape[-1] < length:
+            positions = torch.arange(length, device=self._weight.device)
+            buckets = self._bucket(positions[None, :] - positions[:, None])
+            kept = self._kept = embedding(buckets, self._weight).permute(2, 0, 1).unsqueeze(0).contiguous()
+        return kept[:, :, :length, :length].to(dtype)
+
+    def _bucket(self, distance: Tensor) -> Tensor:
+        """T5's buckets: near positions one each, farther ones by the logarithm of their distance."""
+        buckets, base = self._buckets, torch.zeros_like(distance)
+        if self._both_ways:
+            buckets //= 2
+            base = (distance > 0).long() * buckets
+            distance = distance.abs()
+        else:
+            distance = -distance.clamp(max=0)
+        exact = buckets // 2
+        steps = torch.log(distance.float().clamp(min=1) / exact) / math.log(self._farthest / exact)
+        far = (exact + (steps * (buckets - exact)).long()).clamp(max=buckets - 1)
+        return base + torch.where(distance < exact, distance, far)
+
+
+def _by_head(layer: Any, heads: int) -> Tensor:
+    """A projection's matrix [h·k, d] as [h, k, d]."""
+    weight: Tensor = layer.weight.detach()
+    return weight.view(heads, -1, weight.shape[1])
+
+
+def _after(norm: Any, *layers: Any, packs: bool = False) -> FrozenMatrix:
+    """Linear layers of one input as one matrix, with the scale of the norm before them folded in."""
+    together = torch.cat([layer.weight.detach() for layer in layers])
+    wide = torch.promote_types(together.dtype, torch.float32)
+    scaled: Tensor = together.to(wide) * norm.weight.detach().to(wide)
+    return FrozenMatrix(scaled.to(together.dtype), packs=packs)

@@ -1,0 +1,1 @@
+"""From examples to tokens: templates, datasets, demonstrations, tokenization."""

@@ -1,0 +1,190 @@
+"""From an example to token ids: the rendered template as any fast tokenizer writes it, cut to length at its texts only.
+
+The whole string is tokenized at once, so the ids are those of `tokenizer(text)`: what a person gets who types the same
+text, spaces and all, special tokens at the end included where the tokenizer adds them.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tokenizers import Encoding, Tokenizer
+
+from model.text.templates import SENTINEL, Form, Rendered, Span, Template
+from storage.errors import InputError
+
+TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+_PLACEHOLDERS = ("pad_token", "unk_token", "eos_token")  # the first the tokenizer has stands for a centroid
+
+
+class FastTokenizer(Protocol):
+    """A fast tokenizer of transformers, of which only this is used."""
+
+    backend_tokenizer: Tokenizer
+    pad_token: str | None
+    unk_token: str | None
+    eos_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An example in tokens.
+
+    Attributes:
+        ids: the input, [n ≤ max_length].
+        slots: positions in `ids` of the centroids, in the order of the choices.
+        kept: characters left of each text.
+        full_length: tokens before the cut.
+    """
+
+    ids: list[int]
+    slots: tuple[int, ...]
+    kept: tuple[int, ...]
+    full_length: int
+
+
+class TemplateTokenizer:
+    """Writes examples in the tokens of one backbone, at most `max_length` of them (the prompt not counted)."""
+
+    def __init__(self, tokenizer: Tokenizer, placeholder: str, max_length: int) -> None:
+        self._tokenizer = Tokenizer.from_str(tokenizer.to_str())  # a copy: the caller's keeps its settings
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        if self._tokenizer.token_to_id(placeholder) is None:
+            raise InputError(
+                f"the backbone's tokenizer does not know its own {placeholder}: acquire the backbone again"
+            )
+        known = [token for token in (placeholder, SENTINEL) if self._tokenizer.token_to_id(token) is not None]
+        self._tokenizer.add_special_tokens(known)  # one token each, whatever stands beside them
+        self.placeholder = placeholder
+        self.max_length = max_length
+        special = [token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special]
+        longest_first = sorted(filter(None, special), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    @classmethod
+    def of(cls, tokenizer: FastTokenizer, max_length: int) -> "TemplateTokenizer":
+        """From a fast tokenizer of transformers."""
+        names = {name: getattr(tokenizer, name) for name in _PLACEHOLDERS}
+        return cls(tokenizer.backend_tokenizer, _placeholder(names, "this tokenizer"), max_length)
+
+    @classmethod
+    def from_folder(cls, folder: Path, max_length: int) -> "TemplateTokenizer":
+        """From a model's folder, without importing transformers."""
+        file, settings = folder / TOKENIZER, folder / SETTINGS
+        if not file.is_file():
+            raise InputError(f"{folder}: no {TOKENIZER} in it: only backbones with a fast tokenizer can be used")
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+            names = json.loads(settings.read_text()) if settings.is_file() else {}
+        except Exception as error:  # tokenizers raises nothing narrower
+            raise InputError(
+                f"{file}: cannot be read ({error}): `supmer run --force acquire` brings it again"
+            ) from error
+        return cls(tokenizer, _placeholder(names, str(folder)), max_length)
+
+    def limited(self, max_length: int) -> "TemplateTokenizer":
+        """The same with another limit."""
+        other = copy(self)
+        other.max_length = max_length
+        return other
+
+    def require(self, form: Form) -> None:
+        """Refuse the sentinel form where the tokenizer has no sentinel."""
+        if form == "sentinel" and self._tokenizer.token_to_id(SENTINEL) is None:
+            raise InputError(
+                f"the backbone's tokenizer has no {SENTINEL}: set metatrain.template to instruction in params.yaml"
+            )
+
+    def target(self, template: Template, label: int) -> list[int]:
+        """Ids the decoder should give: of the sentinel, if any, and of the label word; no end of sequence."""
+        return list(self._tokenizer.encode(template.target(label), add_special_tokens=False).ids)
+
+    def length(self, text: str) -> int:
+        """Tokens of a text, without what the tokenizer puts at its ends."""
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def words(self) -> Iterator[str]:
+        """Yield what the vocabulary's tokens say as words of their own, in the order of their ids."""
+        vocabulary = self._tokenizer.get_vocab()
+        for token in sorted(vocabulary, key=lambda token: vocabulary[token]):
+            yield self._tokenizer.decode([vocabulary[token]]).strip()
+
+    def plain(self, text: str) -> str:
+        """A text in which nothing reads as a special token: a space breaks up what would."""
+        return self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}" if len(found[0]) > 1 else " ", text)
+
+    def encode(self, template: Template, rows: Sequence[Sequence[str]]) -> list[Encoded]:
+        """Tokens of many examples of one template, given by their texts; the order stays."""
+        slots = [self.placeholder] * template.slots
+        rendered = [template.render([self.plain(text) for text in texts], slots) for texts in rows]
+        encodings = self._tokenizer.encode_batch([one.text for one in rendered])
+        return [self._fitted(one, encoding) for one, encoding in zip(rendered, encodings, strict=True)]
+
+    def _fitted(self, rendered: Rendered, encoding: Encoding) -> Encoded:
+        ids: list[int] = encoding.ids
+        kept = tuple(end - start for start, end in rendered.texts)
+        if len(ids) <= self.max_length and not rendered.slots:
+            return Encoded(ids, (), kept, len(ids))
+        offsets: list[Span] = encoding.offsets
+        if len(ids) > self.max_length:
+            own = [_tokens_within(offsets, span) for span in rendered.texts]
+            room = self.max_length - len(ids) + sum(map(len, own))
+            if room < sum(map(bool, own)):
+                least = len(ids) - sum(map(len, own)) + sum(map(bool, own))
+                raise InputError(
+                    f"max_length = {self.max_length} is too short for {rendered.text[:60]!r}…: its template with one "
+                    f"token of each text takes {least}"
+                )
+            lengths = shortened([len(tokens) for tokens in own], room)
+            cut = {token for tokens, length in zip(own, lengths, strict=True) for token in tokens[length:]}
+            kept = tuple(
+                offsets[tokens[length]][0] - start if length < len(tokens) else end - start
+                for tokens, length, (start, end) in zip(own, lengths, rendered.texts, strict=True)
+            )
+            ids = [token for position, token in enumerate(ids) if position not in cut]
+            offsets = [span for position, span in enumerate(offsets) if position not in cut]
+        slots = tuple(offsets.index(span) for span in rendered.slots)
+        return Encoded(ids, slots, kept, len(encoding))
+
+
+def shortened(lengths: Sequence[int], room: int) -> list[int]:
+    """Lengths after taking one token at a time from the longest (the last of equals) until their sum is at most `room`.
+
+    All are cut to one level; what is left of the room is given out one token each, from the first that was cut.
+    """
+    if sum(lengths) <= room:
+        return list(lengths)
+    level, open_room = 0, room
+    for rank, length in enumerate(sorted(lengths)):
+        fair = open_room // (len(lengths) - rank)
+        level = fair
+        if length > fair:
+            break
+        open_room -= length
+    cut = [min(length, level) for length in lengths]
+    spare = room - sum(cut)
+    for number, length in enumerate(lengths):
+        if spare and length > level:
+            cut[number] += 1
+            spare -= 1
+    return cut
+
+
+def _tokens_within(offsets: Sequence[Span], span: Span) -> list[int]:
+    """Positions of the tokens that lie in a span wholly; those that reach over its edge belong to the template."""
+    start, end = span
+    return [position for position, (first, last) in enumerate(offsets) if start <= first < last <= end]
+
+
+def _placeholder(names: dict[str, object], where: str) -> str:
+    for name in _PLACEHOLDERS:
+        token = names.get(name)
+        content = token.get("content") if isinstance(token, dict) else token
+        if isinstance(content, str) and content:
+            return content
+    raise InputError(f"{where}: its tokenizer has none of {', '.join(_PLACEHOLDERS)}: give it a pad token")

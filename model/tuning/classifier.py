@@ -1,0 +1,108 @@
+"""A tuned prompt as a classifier: texts in, labels with their probabilities out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+
+from model.device import device
+from model.prompt.memory import halved, within_memory
+from model.prompt.passes import Passes
+from model.prompt.prediction import label_scores, label_tokens
+from model.t5.backbone import Backbone, load_backbone
+from model.text.tokenization import TemplateTokenizer
+from model.tuning.downstream import Downstream
+from storage.errors import InputError
+from storage.prompts.local_backbone import backbone_folder
+from storage.prompts.prompt_artifact import PromptArtifact, read_prompt
+
+Texts = str | Sequence[str] | Mapping[str, str]
+"""An example: its text, or where the template has several fields, all of them in order or by name."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The likeliest label, and the probability of each; they add up to 1."""
+
+    label: str
+    probabilities: dict[str, float]
+
+
+class PromptedClassifier:
+    """A frozen backbone behind a prompt that was tuned for one task.
+
+    Attributes:
+        task: what it was tuned for: labels, template, maximum length.
+    """
+
+    def __init__(self, artifact: PromptArtifact, task: Downstream, backbone: Backbone, folder: Path) -> None:
+        self.task = task
+        self._tokenizer = TemplateTokenizer.from_folder(folder, task.max_length)
+        self._label_ids = label_tokens(self._tokenizer, task.template)
+        self._passes = Passes.for_tuning(backbone)
+        prompt = torch.from_numpy(np.array(artifact.prompt))
+        self._prompts = prompt.to(backbone.device, torch.promote_types(backbone.dtype, torch.float32))[None]
+
+    @classmethod
+    def from_pretrained(
+        cls, folder: str | Path, backbone: str | Path | None = None, *, any_backbone: bool = False
+    ) -> "PromptedClassifier":
+        """The classifier of a prompt's folder, for example artifacts/tuned/movies/supmer.
+
+        Args:
+            folder: a tuned prompt.
+            backbone: the folder of the model it was tuned for; without it, the backbone of the workspace around it.
+            any_backbone: take that backbone even if its files differ from those the prompt was tuned for.
+        """
+        folder = Path(folder)
+        artifact = read_prompt(folder)
+        task = Downstream.of(artifact.about, folder)
+        given = None if backbone is None else Path(backbone)
+        where = backbone_folder(folder, artifact.about, given, any_backbone=any_backbone)
+        loaded = load_backbone(where, device())
+        if loaded.width != artifact.prompt.shape[1]:
+            raise InputError(
+                f"{where}: has the width {loaded.width}, and {folder} was tuned for one of {artifact.prompt.shape[1]}: "
+                "give the backbone it was tuned for"
+            )
+        return cls(artifact, task, loaded, where)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels' names, in order."""
+        return self.task.labels
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of an example's texts, in order."""
+        return self.task.template.fields
+
+    def predict(self, examples: Iterable[Texts]) -> list[Prediction]:
+        """A prediction for each example, in their order."""
+        if isinstance(examples, str | Mapping):
+            raise InputError("predict takes a list of examples: write predict([text])")
+        rows = [self._texts(number, example) for number, example in enumerate(examples)]
+        inputs = [np.array(one.ids, np.int32) for one in self._tokenizer.encode(self.task.template, rows)]
+        found = within_memory(
+            lambda: label_scores(self._passes, self._prompts, [0] * len(inputs), inputs, self._label_ids),
+            lambda: halved(self._passes, lambda _message: None),
+        )
+        if not np.isfinite(found.log_probabilities).all():
+            raise InputError("the backbone gives numbers that are not finite with this prompt: is it damaged?")
+        return [
+            Prediction(self.labels[best], dict(zip(self.labels, map(float, row), strict=True)))
+            for best, row in zip(found.predicted, found.probabilities, strict=True)
+        ]
+
+    def _texts(self, number: int, example: Texts) -> tuple[str, ...]:
+        texts: tuple[str | None, ...]
+        if isinstance(example, Mapping):
+            texts = tuple(example.get(name) for name in self.fields)
+        else:
+            texts = (example,) if isinstance(example, str) or not isinstance(example, Sequence) else tuple(example)
+        if len(texts) != len(self.fields) or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise InputError(f"example {number}: should be {' and '.join(self.fields)}, texts that are not empty")
+        return cast("tuple[str, ...]", texts)

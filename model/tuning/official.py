@@ -1,0 +1,196 @@
+"""The checkpoints that the authors released: θ as a bare tensor, φ as the state dict of their own regularizer.
+
+Their ψ differs from ALGORITHM §4 in ways that no choice of our U, V, c, W and b makes up for, so it is kept as it is:
+
+    h(g) = (f_n ∘ … ∘ f_1)(g), rescaled row by row,   f_k(x) = max(0, U_k·V_k·x + c_k)      no identity, no sign
+    z    = 1 − σ(w·max(0, W·H̄ + b) + β), one gate                    their gate is the share of the raw gradient
+
+Between the layers stands a max(0, ·): they do not fold into one. What does carry over is the gate's direction, exactly,
+because 1 − σ(a) = σ(−a).
+"""
+
+import pickle
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from model.prompt.regularizer import GradientRegularizer
+from storage.errors import InputError, first_line
+from storage.prompts.prompt_artifact import Array, PromptArtifact
+
+FORM = "released"
+_UNUSED = ("grad_mean", "grad_std", "grad_s", "k")  # statistics that their forward pass does not read; NaN at first
+_LAYER = re.compile(r"mlp\.layers\.(\d+)\.(u|v|bias)")
+_LAYER_NAMES = {"u": "up", "v": "down", "bias": "shift"}
+_GATE_NAMES = {"mlp.linear_1": "gate_hidden", "mlp.linear_2": "gate"}
+_SMALL = 1e-8  # what they add to a norm
+_TINY = 1e-30  # added to a squared norm, so that a row of zeros has a derivative
+
+
+class ReleasedRegularizer(nn.Module):
+    """The authors' ψ, in the calls of `GradientRegularizer`.
+
+    Attributes:
+        layers: U [d, r], V [r, d] and c [d] of each.
+        gate_hidden: W, b of the gate's hidden layer.
+        gate: −w, −β: with the sign turned, z is the share of h, as in the paper.
+    """
+
+    def __init__(self, width: int, rank: int, layers: int, hidden: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(_Layer(width, rank) for _ in range(layers))
+        self.gate_hidden = nn.Linear(width, hidden)
+        self.gate = nn.Linear(hidden, 1)
+
+    def gates(self, hidden_mean: Tensor) -> Tensor:
+        """The gates z in (0, 1) from H̄ [K, d], which carries no gradient: [K, 1]."""
+        return torch.sigmoid(self.gate(self.gate_hidden(hidden_mean.detach()).relu()))
+
+    def forward(self, gradient: Tensor, gates: Tensor) -> Tensor:
+        """ψφ of prompt gradients [K, P, d] with gates [K, 1]."""
+        moved = gradient
+        for layer in self.layers:
+            moved = layer(moved)
+        turned = moved * ((_norm(gradient) + _SMALL) / (_norm(moved) + _SMALL))
+        z = gates.unsqueeze(1)
+        return z * turned + (1 - z) * gradient
+
+
+class _Layer(nn.Module):
+    """max(0, U·V·x + c)."""
+
+    def __init__(self, width: int, rank: int) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.zeros(width, rank))
+        self.down = nn.Parameter(torch.zeros(rank, width))
+        self.shift = nn.Parameter(torch.zeros(width))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        moved: Tensor = (rows @ self.down.T) @ self.up.T + self.shift
+        return moved.relu()
+
+
+def _norm(rows: Tensor) -> Tensor:
+    return (rows.square().sum(-1, keepdim=True) + _TINY).sqrt()
+
+
+def regularizer_of(artifact: PromptArtifact) -> GradientRegularizer | ReleasedRegularizer | None:
+    """ψφ of an artifact, ours or a released one; None where it has none."""
+    held = {name: torch.from_numpy(np.array(value)) for name, value in artifact.regularizer.items()}
+    if not held:
+        return None
+    regularizer: GradientRegularizer | ReleasedRegularizer
+    try:
+        if artifact.about.get("regularizer") == FORM:
+            width, rank = held["layers.0.up"].shape
+            layers = sum(name.endswith(".up") for name in held)
+            regularizer = ReleasedRegularizer(width, rank, layers, len(held["gate_hidden.bias"]))
+        else:
+            width, rank = held["up"].shape
+            regularizer = GradientRegularizer(width, rank, "scalar" if artifact.gate == "scalar" else "vector")
+        regularizer.load_state_dict(held)
+    except (KeyError, ValueError, RuntimeError) as error:
+        names = ", ".join(sorted(held))
+        raise InputError(f"the prompt's regularizer has the tensors {names}, which make none that is known") from error
+    if width != artifact.prompt.shape[1]:
+        rows = artifact.prompt.shape[1]
+        raise InputError(
+            f"the prompt's regularizer is for rows of {width} numbers, its own have {rows}: they do not fit"
+        )
+    return regularizer
+
+
+def read_official(prompt: Path, regularizer: Path | None) -> PromptArtifact:
+    """Released files as an artifact; what is wrong with one is an InputError that names it."""
+    theta = _prompt(prompt)
+    if regularizer is None:
+        return PromptArtifact(theta)
+    phi = _regularizer(regularizer, theta.shape[1])
+    return PromptArtifact(theta, phi, {"regularizer": FORM})
+
+
+def _prompt(path: Path) -> Array:
+    """θ [P, d] of a file that holds that tensor, or one with a leading axis of 1."""
+    held = _loaded(path)
+    if not isinstance(held, Tensor):
+        found = f"the tensors {_some(held)}" if isinstance(held, Mapping) else f"a {type(held).__name__}"
+        raise InputError(f"{path}: holds {found}: a prompt_*.pt holds one bare tensor [prompt tokens, width]")
+    value = _numbers(path, "the prompt", held)
+    value = value[0] if value.ndim == 3 and len(value) == 1 else value
+    if value.ndim != 2 or 0 in value.shape:
+        raise InputError(f"{path}: the prompt has the shape {list(held.shape)}, not [prompt tokens, width]")
+    return value
+
+
+def _regularizer(path: Path, width: int) -> dict[str, Array]:
+    """φ by our names, from the state dict of their module."""
+    held = _loaded(path)
+    if not isinstance(held, Mapping) or not all(isinstance(value, Tensor) for value in held.values()):
+        raise InputError(f"{path}: holds no state dict: a gradient_edit_*.pt holds tensors by name")
+    layers = sorted({int(match[1]) for name in held if (match := _LAYER.fullmatch(str(name)))})
+    expected = [f"mlp.layers.{number}.{part}" for number in range(max(len(layers), 1)) for part in _LAYER_NAMES]
+    expected += [f"{linear}.{part}" for linear in _GATE_NAMES for part in ("weight", "bias")]
+    missing = [name for name in expected if name not in held]
+    if missing:
+        raise InputError(f"{path}: no tensor {missing[0]} among {_some(held)}: not a released gradient_edit_*.pt")
+    unknown = [name for name in held if name not in expected and name not in _UNUSED]
+    if unknown:
+        raise InputError(f"{path}: cannot be converted: what the tensors {_some(unknown)} are for is not known")
+    values = {name: _numbers(path, name, held[name]) for name in expected}
+    _check_shapes(path, values, width)
+    return {_our_name(name): -value if name.startswith("mlp.linear_2") else value for name, value in values.items()}
+
+
+def _check_shapes(path: Path, values: Mapping[str, Array], width: int) -> None:
+    rank = values["mlp.layers.0.u"].shape[-1] if values["mlp.layers.0.u"].ndim else 0
+    hidden = values["mlp.linear_1.bias"].size
+    ends = {"u": (width, rank), "v": (rank, width), "linear_1.weight": (hidden, width), "linear_1.bias": (hidden,)}
+    ends |= {"linear_2.weight": (1, hidden), "linear_2.bias": (1,), "bias": (width,)}
+    for name, value in values.items():
+        wanted = next(shape for end, shape in ends.items() if name.endswith(f".{end}"))
+        if value.shape != wanted:
+            found = f"{list(value.shape)}, not {list(wanted)}"
+            raise InputError(f"{path}: {name} has the shape {found}, as a prompt of width {width} needs it")
+
+
+def _our_name(name: str) -> str:
+    if match := _LAYER.fullmatch(name):
+        return f"layers.{match[1]}.{_LAYER_NAMES[match[2]]}"
+    linear, _, part = name.rpartition(".")
+    return f"{_GATE_NAMES[linear]}.{part}"
+
+
+def _loaded(path: Path) -> Any:
+    """What a file of torch holds, its tensors on the CPU; no code of it is run."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # about the protocol of a pickle, which is refused below anyway
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or first_line(error)})") from error
+    except pickle.UnpicklingError as error:
+        raise InputError(f"{path}: not a file of plain tensors, and nothing else of it is loaded") from error
+    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
+        raise InputError(f"{path}: not a whole file of torch.save ({first_line(error)})") from error
+
+
+def _numbers(path: Path, name: str, tensor: Tensor) -> Array:
+    if tensor.layout != torch.strided or not tensor.is_floating_point():
+        raise InputError(f"{path}: {name} holds {tensor.dtype}, not floating point numbers".replace("torch.", ""))
+    value: Array = tensor.detach().to(torch.float32).numpy()
+    if not np.isfinite(value).all():
+        raise InputError(f"{path}: {name} holds numbers that are not finite")
+    return value
+
+
+def _some(names: Any) -> str:
+    listed = [str(name) for name in names]
+    return ", ".join(listed[:8]) + (", …" if len(listed) > 8 else "") if listed else "(none)"

@@ -1,0 +1,90 @@
+"""What tasks are checked against beside the datasets: where their rows lie, how many were made, their labeled sources.
+
+Each becomes a table or view of the connection; what is not there yet, or cannot be read, is left out, and with it the
+claims about it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import orjson
+import pyarrow as pa
+
+from storage.errors import InputError
+from storage.queries.views import datasets, read_parquet, view_columns
+from storage.records.labeled_sets import LabeledRow, label_names, numbered_labels, read_rows, training_files
+from storage.sources.source import MANIFEST, AcquiredSource, read_manifest
+
+TASKS = "data/tasks"
+COUNTS = "data/metrics/materialize.json"
+LABELED_SETS = "data/sources/datasets"
+
+_BATCH_ROWS = 8_192
+_ROWS = pa.schema([("name", pa.string()), ("id", pa.string()), ("texts", pa.list_(pa.string())), ("label", pa.int16())])
+
+
+def add_evidence(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    """Add `placed_tasks`, `promised_tasks` and `labeled_rows` where there is something to make them of."""
+    tasks = next((dataset for dataset in datasets(root) if dataset.path == TASKS and dataset.shards), None)
+    if tasks is None or not view_columns(connection, tasks.name):  # not made yet, or its first shard is damaged
+        return
+    scan = read_parquet(tasks, "filename = true, file_row_number = true")
+    connection.execute(
+        f"CREATE TEMP VIEW placed_tasks AS SELECT task_id, role, position, filename, file_row_number FROM {scan}"
+    )
+    if (root / COUNTS).is_file():
+        _add_counts(root / COUNTS, connection)
+    if (root / LABELED_SETS / MANIFEST).is_file():
+        _add_labeled(root, connection)
+
+
+def _add_counts(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    try:
+        found = orjson.loads(path.read_bytes())["by_format"]
+        rows = [(name, split, int(count)) for split, counts in found.items() for name, count in counts.items()]
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return  # `supmer verify` names a damaged file by its hash
+    connection.execute("CREATE TEMP TABLE promised_tasks (format VARCHAR, split VARCHAR, tasks BIGINT)")
+    connection.executemany("INSERT INTO promised_tasks VALUES (?, ?, ?)", rows)
+
+
+def _add_labeled(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    """The examples of every labeled set that tasks were made of, as its files have them."""
+    used = connection.execute("SELECT DISTINCT kind FROM tasks WHERE format = 'labeled'").fetchall()
+    names = {str(kind).partition("-")[2] for (kind,) in used}
+    connection.execute("CREATE TEMP TABLE labeled_rows (name VARCHAR, id VARCHAR, texts VARCHAR[], label SMALLINT)")
+    for source in read_manifest(root / LABELED_SETS):
+        if source.name in names:
+            try:
+                for batch in _batches(root, source):
+                    connection.register("batch", batch)
+                    connection.execute("INSERT INTO labeled_rows FROM batch")
+                    connection.unregister("batch")
+            except (InputError, OSError):  # files that changed since are named by their own hash
+                connection.execute("DELETE FROM labeled_rows WHERE name = ?", [source.name])
+
+
+def _batches(root: Path, source: AcquiredSource) -> Iterator[pa.Table]:
+    files = training_files(source)
+    numbers = numbered_labels({row.label for row in read_rows(files, root)}, label_names(source, root), source.name)
+    held: list[LabeledRow] = []
+
+    def table() -> pa.Table:
+        return pa.table(
+            [
+                [source.name] * len(held),
+                [f"{source.name}:{row.row}" for row in held],
+                [list(row.texts) for row in held],
+                [numbers[row.label] for row in held],
+            ],
+            schema=_ROWS,
+        )
+
+    for row in read_rows(files, root):
+        held.append(row)
+        if len(held) == _BATCH_ROWS:
+            yield table()
+            held = []
+    if held:
+        yield table()

@@ -1,0 +1,151 @@
+"""Where an artifact comes from: the tree of stages and inputs behind it, from dvc.lock and the lineage events."""
+
+import difflib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from storage.errors import InputError
+from storage.lineage.events import read_events, run_that_made
+from storage.lockfile import LockedPath, LockedStage, Pipeline, cache_folder, directory_object, flat
+from storage.sources.local import SLOTS, slots_of
+from storage.sources.source import MANIFEST, AcquiredSource, NamedSource, read_manifest
+
+
+@dataclass(frozen=True)
+class StageNode:
+    """The run of a stage that made an artifact; time, memory, commit and Prefect run where an event tells them."""
+
+    name: str
+    time: str | None
+    seconds: float | None
+    peak_memory_bytes: int | None
+    git_commit: str | None
+    prefect_run_id: str | None
+    parameters: dict[str, Any]
+    code: dict[str, str]
+    inputs: tuple["ArtifactNode", ...]
+
+
+@dataclass(frozen=True)
+class ArtifactNode:
+    """An artifact in the version that was used; `stage` is None for what no stage makes.
+
+    `parameter` is that of the local source the path stood for, with what it said.
+    """
+
+    path: str
+    parameter: str | None
+    md5: str | None
+    bytes: int | None
+    rows: int | None
+    note: str | None
+    sources: tuple[AcquiredSource, ...]
+    stage: StageNode | None
+
+
+def resolve(pipeline: Pipeline, given: str, here: Path) -> list[str]:
+    """Artifacts meant by a path (as seen from `here` or from the workspace), a file inside one, a stage or a view."""
+    artifacts = pipeline.artifacts()
+    absolute = Path(os.path.normpath(here / given))
+    candidates = [os.path.normpath(given)]
+    if absolute.is_relative_to(pipeline.root):
+        candidates.insert(0, str(absolute.relative_to(pipeline.root)))
+    for candidate in candidates:
+        for path in (candidate, *map(str, Path(candidate).parents)):
+            if path in artifacts:
+                return [path]
+    named = [path for path, stage in artifacts.items() if given in {stage, stage.partition("@")[0]}]
+    found = named or [path for path in artifacts if Path(path).name == given]
+    if not found:
+        names = {*artifacts, *artifacts.values(), *(Path(path).name for path in artifacts)}
+        near = difflib.get_close_matches(given, sorted(names), n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`supmer lineage` lists them"
+        raise InputError(f"{given}: neither an output of dvc.yaml nor a stage: {hint}")
+    return found
+
+
+def file_md5_in(pipeline: Pipeline, artifact: str, file: str) -> str | None:
+    """The recorded md5 of one file inside a directory artifact."""
+    locked = pipeline.locked_output(artifact)
+    if locked is None or locked.md5 is None or not locked.is_directory:
+        return None
+    try:
+        listing = directory_object(cache_folder(pipeline.root), locked.md5) or {}
+    except (ValueError, KeyError, TypeError):
+        return None
+    return listing.get(str(Path(file).relative_to(artifact)))
+
+
+class Ancestry:
+    """Builds the trees of a workspace; nodes met twice are the same object."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.events = read_events(pipeline.root)
+        self._makers = {output.path: stage for stage in pipeline.current() for output in stage.outputs}
+        self._stages: dict[str, StageNode] = {}
+        self._rows: dict[str, dict[str, int]] = {}
+
+    def tree(self, path: str) -> ArtifactNode:
+        """The tree of an artifact in its current version."""
+        locked = self.pipeline.locked_output(path)
+        if locked is None:
+            stage = self.pipeline.artifacts()[path]
+            raise InputError(f"{path}: not made yet: `supmer run {stage}` makes it")
+        return self._artifact(locked)
+
+    def _artifact(self, used: LockedPath, source: NamedSource | None = None) -> ArtifactNode:
+        maker = self._makers.get(used.path) or next(
+            (stage for path, stage in self._makers.items() if Path(used.path).is_relative_to(path)), None
+        )
+        current = self.pipeline.locked_output(used.path)
+        note = None
+        if current is not None and current.md5 != used.md5:
+            note = f"an earlier version was used; the workspace has md5 {current.md5}"
+        node = self._stage(maker) if maker else None
+        rows = self._row_count(used, maker) if note is None else None
+        folder = self.pipeline.root / used.path
+        sources = tuple(read_manifest(folder)) if (folder / MANIFEST).is_file() else ()
+        parameter = f"{source.parameter}={source.spec.text}" if source else None
+        return ArtifactNode(used.path, parameter, used.md5, used.bytes, rows, note, sources, node)
+
+    def _stage(self, stage: LockedStage) -> StageNode:
+        if stage.name not in self._stages:
+            versions = {output.path: output.md5 or "" for output in stage.outputs}
+            run = run_that_made(self.events, stage.name, versions)
+            self._rows[stage.name] = run.rows if run else {}
+            code = {item.path: item.md5 or "" for item in stage.inputs if item.path.endswith(".py")}
+            self._stages[stage.name] = StageNode(
+                stage.name,
+                run.time if run else None,
+                run.seconds if run else None,
+                run.peak_memory_bytes if run else None,
+                run.git_commit if run else None,
+                run.prefect_run_id if run else None,
+                flat(stage.parameters),
+                code,
+                tuple(self._inputs(stage)),
+            )
+        return self._stages[stage.name]
+
+    def _inputs(self, stage: LockedStage) -> Iterator[ArtifactNode]:
+        """What a stage read apart from code; of the slots for local sources, those that were in use."""
+        sources = slots_of(stage.parameters.get("acquire"))
+        for item in stage.inputs:
+            if not item.path.endswith(".py") and (item.path not in SLOTS or item.path in sources):
+                yield self._artifact(item, sources.get(item.path))
+
+    def _row_count(self, used: LockedPath, maker: LockedStage | None) -> int | None:
+        known = self._rows.get(maker.name, {}).get(used.path) if maker else None
+        shards = sorted((self.pipeline.root / used.path).rglob("*.parquet")) if known is None else []
+        if not shards:
+            return known
+        from storage.parquet import count_rows
+
+        try:
+            return sum(count_rows(shard) for shard in shards)
+        except InputError:
+            return None  # a damaged shard: `supmer verify` names it

@@ -1,0 +1,183 @@
+"""Lineage events: every stage run appends OpenLineage events to lineage/events.jsonl, and sends them on if told to."""
+
+import fcntl
+import json
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from storage.errors import InputError
+
+EVENTS = Path("lineage", "events.jsonl")
+HTTP_SECONDS = 2.0
+
+logger = logging.getLogger("supmer.lineage")
+_deaf: set[str] = set()  # endpoints that failed once in this process: not asked again
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A dependency or output by the hash DVC knows it by; rows where it is Parquet."""
+
+    path: str
+    md5: str
+    bytes: int
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class StageEvent:
+    """A stage started, completed or failed; `record` holds rows, bytes, seconds, peak memory, outcome, why, error."""
+
+    stage: str
+    state: Literal["START", "COMPLETE", "FAIL"]
+    run_id: str
+    time: datetime
+    inputs: tuple[Artifact, ...] = ()
+    outputs: tuple[Artifact, ...] = ()
+    parameters: dict[str, Any] = field(default_factory=dict)
+    git_commit: str | None = None
+    prefect_run_id: str | None = None
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """A completed run as the events tell it."""
+
+    stage: str
+    time: str
+    seconds: float | None
+    git_commit: str | None
+    prefect_run_id: str | None
+    outcome: str | None
+    rows: dict[str, int]
+    peak_memory_bytes: int | None = None
+
+
+def emit(root: Path, event: StageEvent) -> None:
+    """Append an event to the workspace's log, and send it to OPENLINEAGE_URL if that is set."""
+    from storage.lineage.openlineage import run_event
+
+    built = run_event(event)
+    _append(root / EVENTS, built)
+    url = os.environ.get("OPENLINEAGE_URL", "").strip()
+    if url and url not in _deaf:
+        _send(url, built)
+
+
+def _append(path: Path, event: Any) -> None:
+    """Append one line under a lock; a line that a crash cut short is closed first, so that it spoils only itself."""
+    from openlineage.client.transport.file import FileConfig, FileTransport
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            size = os.fstat(file.fileno()).st_size  # under the lock: others may have written since it was opened
+            if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+                file.write(b"\n")
+                file.flush()
+            FileTransport(FileConfig(log_file_path=str(path), append=True)).emit(event)
+            os.fsync(file.fileno())
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"{path}: lineage cannot be written ({error}): make the folder writable") from error
+
+
+def _send(url: str, event: Any) -> None:
+    """Post an event, for HTTP_SECONDS at most (name look-up included, hence the thread); a failure is one warning."""
+    failure: list[str] = ["no answer in time"]
+
+    def post() -> None:
+        from openlineage.client.transport.http import HttpConfig, HttpTransport
+
+        settings: dict[str, Any] = {"url": url, "timeout": HTTP_SECONDS, "retry": {"total": 0, "status_forcelist": []}}
+        if endpoint := os.environ.get("OPENLINEAGE_ENDPOINT"):
+            settings["endpoint"] = endpoint
+        if key := os.environ.get("OPENLINEAGE_API_KEY"):
+            settings["auth"] = {"type": "api_key", "apiKey": key}
+        try:
+            transport = HttpTransport(HttpConfig.from_dict(settings))
+            try:
+                transport.emit(event)
+            finally:
+                transport.close()
+            failure.clear()
+        except Exception as error:  # noqa: BLE001 - whatever an endpoint does, the run goes on
+            response = getattr(error, "response", None)
+            failure[0] = f"HTTP {response.status_code}" if response is not None else type(error).__name__
+
+    thread = threading.Thread(target=post, name="openlineage", daemon=True)
+    thread.start()
+    thread.join(HTTP_SECONDS)
+    if failure and url not in _deaf:
+        _deaf.add(url)
+        logger.warning("lineage: OPENLINEAGE_URL fails (%s): this run's events go to %s alone", failure[0], EVENTS)
+
+
+def read_events(root: Path) -> list[dict[str, Any]]:
+    """Every event of the workspace in the order written; lines a crash cut short are skipped, with one warning."""
+    path = root / EVENTS
+    if not path.exists():
+        return []
+    events, broken = [], []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            event = _parsed(line)
+            if event is None:
+                broken.append(number)
+            else:
+                events.append(event)
+    if broken:
+        listed = ", ".join(map(str, broken[:5]))
+        logger.warning("%s: skipped %d line(s) that a crash cut short: %s", EVENTS, len(broken), listed)
+    return events
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def run_that_made(events: list[dict[str, Any]], stage: str, versions: Mapping[str, str]) -> StageRun | None:
+    """The last completed run of a stage that wrote all of these outputs in these versions (md5 by path)."""
+    for event in reversed(events):
+        if event.get("eventType") != "COMPLETE" or event.get("job", {}).get("name") != stage:
+            continue
+        written = {output.get("name"): output for output in event.get("outputs", [])}
+        if all(_version(written.get(path, {})) == md5 for path, md5 in versions.items()):
+            return _stage_run(stage, event, written)
+    return None
+
+
+def _version(dataset: Mapping[str, Any]) -> str | None:
+    version: str | None = dataset.get("facets", {}).get("version", {}).get("datasetVersion")
+    return version
+
+
+def _stage_run(stage: str, event: dict[str, Any], written: Mapping[str, Any]) -> StageRun:
+    facet = event.get("run", {}).get("facets", {}).get("supmer_stage", {})
+    record = facet.get("record", {})
+    code = event.get("job", {}).get("facets", {}).get("sourceCodeLocation", {})
+    counts = {
+        path: dataset.get("outputFacets", {}).get("outputStatistics", {}).get("rowCount")
+        for path, dataset in written.items()
+    }
+    return StageRun(
+        stage,
+        str(event.get("eventTime")),
+        record.get("seconds"),
+        code.get("version"),
+        facet.get("prefectRunId"),
+        record.get("outcome"),
+        {path: int(rows) for path, rows in counts.items() if rows is not None},
+        record.get("peak_memory_bytes"),
+    )

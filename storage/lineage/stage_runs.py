@@ -1,0 +1,84 @@
+"""The stages behind a workspace's outputs: what each reads, wrote and took, by dvc.yaml, dvc.lock and the events."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from storage.lineage.events import read_events, run_that_made
+from storage.lockfile import LockedStage, Pipeline, flat, read_pipeline
+from storage.parquet import count_rows
+
+
+@dataclass(frozen=True)
+class StageFacts:
+    """A stage in the version that dvc.lock has; what only an event tells is None where there is no such event.
+
+    Attributes:
+        upstream: the stages whose outputs it reads.
+        rows: of the Parquet folders it wrote, by path.
+        bytes: of all that it wrote.
+    """
+
+    name: str
+    description: str
+    upstream: tuple[str, ...]
+    parameters: dict[str, Any]
+    rows: dict[str, int]
+    bytes: int
+    time: str | None
+    seconds: float | None
+    peak_memory_bytes: int | None
+    git_commit: str | None
+
+
+def stages_above(root: Path, inputs: Sequence[str]) -> tuple[list[StageFacts], tuple[str, ...]]:
+    """Every stage that what lies at `inputs` was made by, directly or not, upstream first; and those that made it."""
+    pipeline = read_pipeline(root)
+    makers = {output.path: stage for stage in pipeline.current() for output in stage.outputs}
+    # A stage forced later may give the same bytes: the first run that made them stays the one that is told, so that
+    # the same inputs give the same report.
+    events = list(reversed(read_events(root)))
+    found: dict[str, StageFacts] = {}
+    depth: dict[str, int] = {}
+
+    def visit(paths: Sequence[str]) -> tuple[str, ...]:
+        above = {stage.name: stage for stage in _makers(makers, paths)}
+        for name, stage in above.items():
+            if name not in found:
+                upstream = visit([item.path for item in stage.inputs])
+                depth[name] = max((depth[one] + 1 for one in upstream), default=0)
+                found[name] = _facts(pipeline, stage, upstream, events)
+        return tuple(sorted(above, key=lambda name: (depth[name], name)))
+
+    read_from = visit(inputs)
+    return [found[name] for name in sorted(found, key=lambda name: (depth[name], name))], read_from
+
+
+def _makers(makers: dict[str, LockedStage], paths: Sequence[str]) -> Iterator[LockedStage]:
+    for path, stage in makers.items():
+        if any(Path(read).is_relative_to(path) or Path(path).is_relative_to(read) for read in paths):
+            yield stage
+
+
+def _facts(
+    pipeline: Pipeline, stage: LockedStage, upstream: tuple[str, ...], events: list[dict[str, Any]]
+) -> StageFacts:
+    run = run_that_made(events, stage.name, {output.path: output.md5 or "" for output in stage.outputs})
+    rows = {
+        output.path: sum(map(count_rows, shards))
+        for output in stage.outputs
+        if (shards := sorted((pipeline.root / output.path).rglob("*.parquet")))
+    }
+    return StageFacts(
+        stage.name,
+        pipeline.declared[stage.name.partition("@")[0]].description,
+        upstream,
+        flat(stage.parameters),
+        rows,
+        sum(output.bytes or 0 for output in stage.outputs),
+        run.time if run else None,
+        run.seconds if run else None,
+        run.peak_memory_bytes if run else None,
+        run.git_commit if run else None,
+    )

@@ -1,0 +1,215 @@
+"""From an id to its text, document and file, and from a document to every row made of it."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from storage.errors import InputError
+from storage.queries.views import identifier, view_columns
+
+SHORTEST_PREFIX = 6
+CANDIDATES = 10
+FIRST_IDS = 5
+SPAN_COLUMNS = 'document_id, index, start, "end", words, text'
+PROMPTS = "artifacts/prompt"
+TASKS = "tasks"  # the view over data/tasks
+ASSIGNMENTS = "assignments"  # the view over data/clusters/assignments
+FACTS = {"VARCHAR", "SMALLINT", "INTEGER", "BIGINT", "INTEGER[]"}  # columns that tell of an example in a few words
+ID = re.compile(r"([0-9a-f]+)(?::(\d+))?")
+EXAMPLE = re.compile(r"(?P<task>[a-z]+-(?:train|validation)-\d+)(?P<place>/.*)?")
+
+
+@dataclass(frozen=True)
+class Use:
+    """Rows of one view that come from a document."""
+
+    view: str
+    columns: tuple[str, ...]
+    rows: int
+    first: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A training example: the sentences it is made of, and what else its row says (kind, label, clusters, …)."""
+
+    sentence_ids: tuple[str, ...]
+    facts: dict[str, Any]
+
+
+def find_document(connection: duckdb.DuckDBPyConnection, given: str) -> str:
+    """The full id of the one document, kept or excluded, whose id begins as given."""
+    prefix = given.lower()
+    if not ID.fullmatch(prefix) or ":" in prefix or len(prefix) < SHORTEST_PREFIX:
+        raise InputError(f"{given}: not a document id: at least {SHORTEST_PREFIX} hex digits are needed")
+    views = [view for view in ("documents", "excluded") if view_columns(connection, view)]
+    if not views:
+        raise InputError("no documents yet: `supmer run sample` makes them")
+    union = " UNION ".join(f"SELECT document_id FROM {view} WHERE starts_with(document_id, $prefix)" for view in views)
+    found = [
+        str(row[0])
+        for row in connection.execute(
+            f"{union} ORDER BY document_id LIMIT {CANDIDATES + 1}", {"prefix": prefix}
+        ).fetchall()
+    ]
+    if not found:
+        raise InputError(f"{given}: no such document, neither kept nor excluded")
+    if len(found) > 1:
+        more = ", …" if len(found) > CANDIDATES else ""
+        raise InputError(f"{given}: begins several ids, give more of it: {', '.join(found[:CANDIDATES])}{more}")
+    return found[0]
+
+
+def find_example(connection: duckdb.DuckDBPyConnection, views: list[str], given: str) -> dict[str, Example]:
+    """The row, by view, whose `example_id` is the one given."""
+    found: dict[str, Example] = {}
+    for view in views:
+        columns = view_columns(connection, view)
+        naming = [name for name in columns if _refers_to(name) == "sentence"]
+        if columns.get("example_id") != "VARCHAR" or not naming:
+            continue
+        facts = [name for name, kind in columns.items() if name not in {"example_id", *naming} and kind in FACTS]
+        chosen = ", ".join(identifier(name) for name in (*naming, *facts))
+        row = _one(connection, f"SELECT {chosen} FROM {identifier(view)} WHERE example_id = ?", [given])
+        if row is None:
+            continue
+        cells = [row[name] for name in naming]
+        ids = [one for cell in cells for one in (cell if isinstance(cell, list) else [cell]) if one]
+        known = {name: row[name] for name in facts if row[name] is not None}
+        found[view] = Example(tuple(dict.fromkeys(ids)), known)
+    return found
+
+
+def refuse_unknown_example(connection: duckdb.DuckDBPyConnection, given: str) -> None:
+    """Raise an InputError for what reads like the id of a task or of an example, and is none that is there."""
+    match = EXAMPLE.fullmatch(given)
+    if match is None:
+        return
+    if not view_columns(connection, "tasks"):
+        raise InputError(f"{given}: no tasks yet: `supmer run materialize` makes them")
+    query = "SELECT max(example_id) AS example, count(*) AS n FROM tasks WHERE task_id = ?"  # s comes after q
+    found = _one(connection, query, [match["task"]])
+    if found and found["n"]:
+        what = f"no such example in the task of {found['n']}" if match["place"] else f"a task of {found['n']} examples"
+        raise InputError(f"{given}: {what}: name one, such as {match['task']}/s00 or {found['example']}")
+    raise InputError(f"{given}: no such task: `supmer show tasks` prints some with their ids")
+
+
+def clusters_of(connection: duckdb.DuckDBPyConnection, document: str, index: int) -> dict[str, int | None]:
+    """The cluster of a sentence in the clustering of each format; None where its cluster was dropped."""
+    columns = view_columns(connection, ASSIGNMENTS)
+    formats = [name for name, kind in columns.items() if kind == "INTEGER" and name != "index"]
+    if not formats or not {"document_id", "index"} <= columns.keys():
+        return {}
+    chosen = ", ".join(map(identifier, formats))
+    query = f"SELECT {chosen} FROM {ASSIGNMENTS} WHERE document_id = ? AND index = ?"
+    return _one(connection, query, [document, index]) or {}
+
+
+def document_record(connection: duckdb.DuckDBPyConnection, document: str) -> dict[str, Any] | None:
+    """The row of a kept document."""
+    if not view_columns(connection, "documents"):
+        return None
+    return _one(connection, "SELECT * FROM documents WHERE document_id = ?", [document])
+
+
+def exclusions(connection: duckdb.DuckDBPyConnection, document: str) -> list[dict[str, Any]]:
+    """Rows of `excluded` with this text: a rejected document, or copies of a kept one."""
+    columns = view_columns(connection, "excluded")
+    if not columns:
+        return []
+    kept = ", ".join(identifier(name) for name in columns if name != "text")
+    head = ', left("text", 200) AS text' if "text" in columns else ""
+    return _all(connection, f"SELECT {kept}{head} FROM excluded WHERE document_id = ?", [document])
+
+
+def sentences_around(connection: duckdb.DuckDBPyConnection, document: str, index: int) -> list[dict[str, Any]]:
+    """A sentence and the kept ones before and after it in the document, in order."""
+    if not view_columns(connection, "sentences"):
+        return []
+    return _all(
+        connection,
+        f"WITH own AS (SELECT {SPAN_COLUMNS} FROM sentences WHERE document_id = $document) "
+        "FROM own WHERE index IN ($index, (SELECT max(index) FROM own WHERE index < $index), "
+        "(SELECT min(index) FROM own WHERE index > $index)) ORDER BY index",
+        {"document": document, "index": index},
+    )
+
+
+def uses(connection: duckdb.DuckDBPyConnection, view: str, document: str) -> Use | None:
+    """Rows of a view that name the document or one of its sentences; None if its columns name neither."""
+    columns = view_columns(connection, view)
+    naming = {name: kind for name, kind in columns.items() if _refers_to(name) and kind in {"VARCHAR", "VARCHAR[]"}}
+    if not naming:
+        return None
+    tests = " OR ".join(_names_document(name, kind) for name, kind in naming.items())
+    shown = _row_id(columns, next(iter(naming)))
+    values = {"document": document, "first": f"{document}:", "after": f"{document};"}
+    used = {name: value for name, value in values.items() if f"${name}" in tests}
+    row = connection.execute(
+        f"SELECT count(*), list(shown ORDER BY position)[:{FIRST_IDS}] FROM "
+        f"(SELECT {shown} AS shown, row_number() OVER () AS position FROM {identifier(view)} WHERE {tests})",
+        used,
+    ).fetchone()
+    count, first = row or (0, None)
+    return Use(view, tuple(naming), int(count), tuple(str(one) for one in first or ()))
+
+
+def prompts_with(root: Path, connection: duckdb.DuckDBPyConnection, document: str) -> dict[str, list[str]]:
+    """The learned prompts whose training tasks hold a sentence of the document: {prompt: formats of those tasks}."""
+    if "sentence_ids" not in view_columns(connection, TASKS):
+        return {}
+    test = _names_document("sentence_ids", "VARCHAR[]")
+    found = connection.execute(
+        f"SELECT DISTINCT format FROM {TASKS} WHERE split = 'train' AND {test} ORDER BY format",
+        {"first": f"{document}:"},
+    ).fetchall()
+    formats = [str(row[0]) for row in found]
+    prompts: dict[str, list[str]] = {}
+    for path in sorted((root / PROMPTS).glob("*/config.json")):
+        trained = json.loads(path.read_bytes()).get("training", {}).get("formats", [])
+        if seen := [name for name in formats if name in trained]:
+            prompts[path.parent.name] = seen
+    return prompts
+
+
+def _refers_to(column: str) -> str | None:
+    """Whether a column holds sentence ids or document ids, by its name."""
+    match = re.fullmatch(r"(?:.*_)?(sentence|document)_ids?", column)
+    return match.group(1) if match else None
+
+
+def _names_document(column: str, kind: str) -> str:
+    name = identifier(column)
+    if _refers_to(column) == "document":
+        return f"list_contains({name}, $document)" if kind.endswith("[]") else f"{name} = $document"
+    if kind.endswith("[]"):
+        return f"len(list_filter({name}, lambda one: starts_with(one, $first))) > 0"
+    # ';' follows ':' in ASCII: a range lets Parquet's statistics skip row groups, a prefix test would not.
+    return f"({name} >= $first AND {name} < $after)"
+
+
+def _row_id(columns: dict[str, str], naming: str) -> str:
+    """What to call a row: its own id, else the sentence's, else what it names."""
+    for name in ("example_id", "id", "sentence_id"):
+        if name in columns:
+            return f"{identifier(name)}::VARCHAR"
+    if "document_id" in columns and "index" in columns:
+        return "document_id || ':' || \"index\""
+    return f"{identifier(naming)}::VARCHAR"
+
+
+def _all(connection: duckdb.DuckDBPyConnection, query: str, values: list[Any] | dict[str, Any]) -> list[dict[str, Any]]:
+    cursor = connection.execute(query, values)
+    names = [str(column[0]) for column in cursor.description or []]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _one(
+    connection: duckdb.DuckDBPyConnection, query: str, values: list[Any] | dict[str, Any]
+) -> dict[str, Any] | None:
+    return next(iter(_all(connection, query, values)), None)

@@ -1,0 +1,1 @@
+"""What tasks are drawn from, as memory-mapped arrays."""

@@ -1,0 +1,171 @@
+"""A labeled set ready to be drawn from: texts by number, and the numbers of its examples by split, group and label."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from storage.atomic import write_bytes
+from storage.errors import InputError
+from storage.hashing import json_hash
+from storage.pools.row_arrays import Integers, Rows, RowWriter, map_array
+from storage.records.labeled_sets import (
+    ANY,
+    Columns,
+    LabeledRow,
+    first_columns,
+    label_names,
+    numbered_labels,
+    read_rows,
+    rows_for_testing,
+    training_files,
+)
+from storage.sources.source import AcquiredSource, SourceFile
+
+_KINDS = {"label": "i4", "row": "i8"}
+_BATCH_ROWS = 8_192
+_SUMMARY = "set.json"
+_CELLS = "cells"
+_FEWEST_LABELS = 2
+
+
+@dataclass(frozen=True)
+class LabeledSet:
+    """A set that was read: `rows` examples of `fields` texts each, labels 0 to `labels` − 1.
+
+    Attributes:
+        content: hash over all that was read.
+        files: what was read, by name.
+        duplicates: rows left out because their texts were there before.
+        conflicts: those of them that had another label there.
+        tested: rows left out because `tune` tests on them.
+    """
+
+    name: str
+    rows: int
+    fields: int
+    labels: int
+    content: str
+    files: tuple[str, ...] = ()
+    duplicates: int = 0
+    conflicts: int = 0
+    tested: int = 0
+
+
+def write_set(folder: Path, source: AcquiredSource, root: Path, tuned: Columns) -> LabeledSet:
+    """Read a set, every example once, into `folder`, without those that are tested on when it is read by `tuned`."""
+    files = training_files(source)
+    where = f"acquire.datasets.{source.name}"
+    _check_columns(files, root, where)
+    values = {row.label for row in read_rows(files, root)}
+    if len(values) < _FEWEST_LABELS:
+        raise InputError(f"{where}: {len(values)} labels in {len(files)} files, a task needs two: check its files")
+    numbers = numbered_labels(values, label_names(source, root), where)
+    tested = frozenset(rows_for_testing(source, root, tuned))
+    rest = (row for row in read_rows(files, root) if row.row not in tested)
+    fields = 0
+    seen = _Seen(numbers)
+    with RowWriter(folder, _KINDS) as writer:
+        for batch in _batches(filter(seen.first, rest)):
+            widths = {len(row.texts) for row in batch} | ({fields} if fields else set())
+            if len(widths) > 1:
+                raise InputError(f"{where}: some rows have one text, some two: make them alike")
+            fields = widths.pop()
+            columns = {
+                "label": np.repeat([numbers[row.label] for row in batch], fields),
+                "row": np.repeat([row.row for row in batch], fields),
+            }
+            writer.append(pa.array([text for row in batch for text in row.texts]), columns)
+    if not fields:
+        raise InputError(f"{where}: its {len(tested)} rows are all for testing: add rows, or name a file test.jsonl")
+    content = json_hash([[file.sha256 for file in files], sorted(map(str, numbers.items())), sorted(tested)])
+    labels = max(numbers.values()) + 1
+    used = tuple(file.name for file in files)
+    left_out = (seen.duplicates, seen.conflicts, len(tested))
+    return LabeledSet(source.name, writer.rows // fields, fields, labels, content, used, *left_out)
+
+
+def _check_columns(files: list[SourceFile], root: Path, where: str) -> None:
+    """Refuse a set that only `tune` can read: its entry in docs/datasets.md says where texts and label stand."""
+    found = first_columns(files, root)
+    wanted = [{*fields, *ANY.labels} for fields in ANY.texts]
+    if found and not any(found >= fields for fields in wanted):
+        known = " or ".join(", ".join((*fields, *ANY.labels)) for fields in ANY.texts)
+        raise InputError(
+            f"{where}: labeled tasks need the fields {known} (found: {', '.join(sorted(map(str, found)))}), "
+            "what tune knows of a set by its name is not used: acquire a copy with these fields"
+        )
+
+
+@dataclass
+class _Seen:
+    """Which texts were there before, and with which label."""
+
+    numbers: Mapping[str | int, int]
+    duplicates: int = 0
+    conflicts: int = 0
+    _labels: dict[int, int] = field(default_factory=dict)
+
+    def first(self, row: LabeledRow) -> bool:
+        """Whether a row is the first with its texts; others are counted."""
+        label = self.numbers[row.label]
+        key = hash(row.texts)  # 64 bits: enough to tell, and never written anywhere
+        earlier = self._labels.get(key)
+        if earlier is None:
+            self._labels[key] = label
+            return True
+        self.duplicates += 1
+        self.conflicts += earlier != label
+        return False
+
+
+def _batches(rows: Iterator[LabeledRow]) -> Iterator[list[LabeledRow]]:
+    held: list[LabeledRow] = []
+    for row in rows:
+        held.append(row)
+        if len(held) == _BATCH_ROWS:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+class LabeledPool:
+    """A set that was read, mapped; after `write_groups` also with its groups."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._rows = Rows(folder, _KINDS)
+        path = folder / _SUMMARY
+        summary = orjson.loads(path.read_bytes()) if path.exists() else {"set": None, "cells": {}}
+        self.set = LabeledSet(**summary["set"]) if summary["set"] else None
+        self._cells: dict[str, int] = summary["cells"]
+
+    def texts(self, examples: Integers, fields: int) -> pa.Array:
+        """The texts of some examples, all fields of one before those of the next."""
+        return self._rows.take_texts((examples[:, None] * fields + np.arange(fields)).ravel())
+
+    def labels(self, fields: int) -> Integers:
+        """Label of each example."""
+        values: Integers = self._rows["label"][::fields].astype(np.int64)
+        return values
+
+    def row_numbers(self, examples: Integers, fields: int) -> Integers:
+        """The row each example has in its files."""
+        values: Integers = self._rows["row"][examples * fields]
+        return values
+
+    def cells(self) -> dict[str, Integers]:
+        """`split/group/label` → examples."""
+        ends = np.cumsum([*self._cells.values()])
+        return dict(zip(self._cells, np.split(map_array(self._folder / _CELLS, np.int64), ends[:-1]), strict=True))
+
+
+def write_groups(folder: Path, found: LabeledSet, cells: dict[str, Integers]) -> None:
+    """Keep what tasks are drawn from."""
+    write_bytes(folder / _CELLS, np.concatenate([*cells.values()]).astype(np.int64).tobytes())
+    summary = {"set": asdict(found), "cells": {name: len(examples) for name, examples in cells.items()}}
+    write_bytes(folder / _SUMMARY, orjson.dumps(summary))

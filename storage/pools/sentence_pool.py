@@ -1,0 +1,233 @@
+"""What anchor tasks are drawn from: sentences with neighbours and clusters, joined in DuckDB, kept as plain arrays.
+
+Rows are sentences, numbered shard by shard, a document's in the order of their index. For each format and split there
+are two lists of rows, ordered by cluster, every text once: `members`, the sentences of each cluster, and `next`, those
+of them that a question about what follows can be asked of. DuckDB joins one shard at a time and sorts numbers only, in
+bounded memory; workers map the arrays.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from storage.atomic import remove, write_bytes
+from storage.errors import InputError
+from storage.parquet import count_rows
+from storage.pools.row_arrays import Array, Integers, Rows, RowWriter, map_array
+from storage.scratch import SPILL, scratch_database
+from storage.task_formats import FORMATS, SPLITS
+
+# A document with this many different texts has one that is neither the sentence's nor its neighbours': the least for
+# a wrong answer out of the same document.
+TEXTS_FOR_DISTANT = 4
+
+_MEMORY = "512MB"
+_BATCH_ROWS = 65_536
+_SUMMARY = "pool.json"
+_SENTENCE_KINDS = {"document": "i4", "index": "i4", "key": "u8", "sp": "i4", "mc": "i4", "ss": "i4"}
+_DOCUMENT_KINDS = {"first": "i8", "rows": "i4", "texts": "i4"}
+
+# Texts of validation documents: a training document's sentence with such a text is left out, as if it were filtered.
+_HELD_OUT = """INSERT INTO held_out SELECT DISTINCT hash(s.text)
+    FROM read_parquet($sentences) s SEMI JOIN (FROM read_parquet($documents) WHERE split = 'validation')
+    USING (document_id)"""
+
+_JOINED = """WITH every AS (SELECT document_id, index, text, hash(text) AS key FROM read_parquet($sentences)),
+    own AS (SELECT e.*, d.split FROM every e
+        LEFT JOIN read_parquet($documents) d ON d.document_id = e.document_id LEFT JOIN shared h ON h.key = e.key
+        WHERE d.split IS DISTINCT FROM 'train' OR h.key IS NULL),
+    counted AS (SELECT document_id, count(DISTINCT key) AS texts, count(*) AS rows FROM own GROUP BY document_id)
+    SELECT s.document_id, s.index, s.text, s.key, s.split, a.sp, a.mc, a.ss, c.texts, c.rows,
+        a.document_id IS NOT NULL AS assigned,
+        coalesce(lead(s.index) OVER following = s.index + 1 AND lead(s.key) OVER following <> s.key, false) AS next
+    FROM own s JOIN counted c USING (document_id)
+        LEFT JOIN read_parquet($assignments) a ON a.document_id = s.document_id AND a.index = s.index
+    WINDOW following AS (PARTITION BY s.document_id ORDER BY s.index)
+    ORDER BY s.document_id, s.index"""
+
+_ROWS = """CREATE TABLE rows (row BIGINT, document INTEGER, key UBIGINT, sp INTEGER, mc INTEGER, ss INTEGER,
+    split VARCHAR, next BOOLEAN, texts INTEGER)"""
+
+_LISTED = """SELECT arg_min({format}, row) AS cluster, min(row) AS row FROM rows
+    WHERE {format} IS NOT NULL AND split = $split AND {condition} GROUP BY key ORDER BY ALL"""
+
+
+@dataclass(frozen=True)
+class ShardFiles:
+    """The three tables of one shard of the corpus."""
+
+    documents: Path
+    sentences: Path
+    assignments: Path
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Row numbers ordered by cluster: those of `clusters[i]` are `rows[starts[i] : starts[i + 1]]`."""
+
+    rows: Integers
+    clusters: Array
+    starts: Integers
+
+    @property
+    def sizes(self) -> Integers:
+        """Rows of each cluster, in the order of `clusters`."""
+        return np.diff(self.starts)
+
+    def span(self, cluster: int) -> tuple[int, int]:
+        """Where a cluster's rows begin and end."""
+        place = int(np.searchsorted(self.clusters, cluster))
+        return int(self.starts[place]), int(self.starts[place + 1])
+
+
+class PoolWriter:
+    """The steps of building the pool; the folder is emptied on the way in, the database goes on the way out."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._documents = 0
+        self.left_out = 0
+
+    def __enter__(self) -> Self:
+        self._connection = scratch_database(self._folder, "rows.duckdb", _MEMORY)
+        self._connection.execute(_ROWS)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._connection.close()
+        for left in ("rows.duckdb", SPILL):
+            remove(self._folder / left)
+
+    def gather(self, shards: Sequence[ShardFiles]) -> int:
+        """Take in the sentences of all shards and return how many there are.
+
+        Those of training documents whose text a validation document has, too, are left out: `left_out` counts them.
+        """
+        # read_parquet would take brackets and stars in a folder's name for a pattern.
+        paths = [{name: re.sub(r"([*?[])", r"[\1]", str(path)) for name, path in vars(one).items()} for one in shards]
+        self._connection.execute("CREATE TABLE held_out (key UBIGINT)")
+        for one in paths:
+            wanted = {name: one[name] for name in ("sentences", "documents")}
+            self._connection.execute(_HELD_OUT, wanted)
+        self._connection.execute("CREATE TABLE shared AS SELECT DISTINCT key FROM held_out")
+        with (
+            RowWriter(self._folder / "sentences", _SENTENCE_KINDS) as sentences,
+            RowWriter(self._folder / "documents", _DOCUMENT_KINDS) as documents,
+        ):
+            for shard, one in zip(shards, paths, strict=True):
+                reader = self._connection.sql(_JOINED, params=one).to_arrow_reader(_BATCH_ROWS)
+                last = None  # a document may go on in the next batch
+                for batch in reader:
+                    table = pa.Table.from_batches([batch])
+                    _refuse_gaps(table, shard)
+                    last = self._append(table, sentences, documents, last)
+            self.left_out = sum(count_rows(shard.sentences) for shard in shards) - sentences.rows
+            return sentences.rows
+
+    def _append(self, table: pa.Table, sentences: RowWriter, documents: RowWriter, last: str | None) -> str | None:
+        """Write one batch of sentences, and the documents that begin in it; return the document it ends in."""
+        if not table.num_rows:
+            return last
+        ids = table["document_id"].combine_chunks()
+        starts = np.ones(len(ids), bool)
+        starts[1:] = ids[1:].to_numpy(zero_copy_only=False) != ids[:-1].to_numpy(zero_copy_only=False)
+        starts[0] = ids[0].as_py() != last
+        places = np.flatnonzero(starts)
+        numbers = self._documents - 1 + np.cumsum(starts)
+        opened = table.take(pa.array(places))
+        documents.append(
+            opened["document_id"].combine_chunks(),
+            {"first": sentences.rows + places, "rows": opened["rows"].to_numpy(), "texts": opened["texts"].to_numpy()},
+        )
+        self._documents += len(places)
+        rows = pa.array(sentences.rows + np.arange(len(ids)))
+        columns = {name: table[name].fill_null(-1).to_numpy() for name in FORMATS}
+        columns |= {"document": numbers, "index": table["index"].to_numpy(), "key": table["key"].to_numpy()}
+        sentences.append(table["text"].combine_chunks(), columns)
+        kept = ["key", *FORMATS, "split", "next", "texts"]
+        batch = table.select(kept).append_column("row", rows).append_column("document", pa.array(numbers))
+        with self._connection.cursor() as beside:  # the query that made the batch is still being read
+            beside.register("batch", batch)
+            beside.execute("INSERT INTO rows BY NAME FROM batch")
+        return str(ids[-1].as_py())
+
+    def list_anchors(self, formats: Sequence[str], *, hard: bool) -> None:
+        """List the rows of each format and split by cluster; `hard`: mc-next needs sentences of the same document."""
+        summary: dict[str, Any] = {"groups": {}, "documents": {}}
+        for split in SPLITS:
+            for format_ in formats:
+                lists = {"members": "true"}
+                if format_ != "ss":
+                    distant = TEXTS_FOR_DISTANT if format_ == "sp" or hard else 0
+                    lists["next"] = f"next AND texts >= {distant}"
+                for name, condition in lists.items():
+                    key = f"{name}-{format_}-{split}"
+                    summary["groups"][key] = self._write_list(key, format_, split, condition)
+            counted = "SELECT count(DISTINCT document) FROM rows WHERE split = $1"
+            summary["documents"][split] = self._connection.execute(counted, [split]).fetchall()[0][0]
+        write_bytes(self._folder / _SUMMARY, orjson.dumps(summary))
+
+    def _write_list(self, key: str, format_: str, split: str, condition: str) -> list[list[int]]:
+        """Write one list of rows; return its clusters with their sizes."""
+        query = _LISTED.format(format=format_, condition=condition)
+        sizes: dict[int, int] = {}
+        with (self._folder / key).open("wb") as file:
+            for batch in self._connection.sql(query, params={"split": split}).to_arrow_reader(_BATCH_ROWS):
+                clusters, counts = np.unique(batch.column("cluster").to_numpy(), return_counts=True)
+                for cluster, count in zip(clusters.tolist(), counts.tolist(), strict=True):
+                    sizes[cluster] = sizes.get(cluster, 0) + count
+                file.write(batch.column("row").to_numpy().tobytes())
+        return [[cluster, size] for cluster, size in sizes.items()]
+
+
+def _refuse_gaps(table: pa.Table, shard: ShardFiles) -> None:
+    """Every sentence needs its document and its row of clusters."""
+    for column, path, stage in (("split", shard.documents, "sample"), ("assigned", shard.assignments, "cluster")):
+        given = table[column].is_valid() if column == "split" else table[column]
+        place = given.index(False).as_py()
+        if place >= 0:
+            sentence = f"{table['document_id'][place].as_py()}:{table['index'][place].as_py()}"
+            raise InputError(f"{path}: nothing on sentence {sentence}: `supmer run --force {stage}`")
+
+
+class Pool:
+    """A built pool, mapped: what workers draw tasks from."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._summary = orjson.loads((folder / _SUMMARY).read_bytes())
+        self.sentences = Rows(folder / "sentences", _SENTENCE_KINDS)
+        self._documents = Rows(folder / "documents", _DOCUMENT_KINDS)
+
+    def documents(self, split: str) -> int:
+        """Documents of a split that have sentences."""
+        return int(self._summary["documents"][split])
+
+    def group(self, name: str, format_: str, split: str) -> Grouped:
+        """The list `name` (members, next) of a format and split."""
+        key = f"{name}-{format_}-{split}"
+        sizes = self._summary["groups"][key]
+        starts = np.cumsum([0, *(size for _, size in sizes)], dtype=np.int64)
+        clusters = np.array([cluster for cluster, _ in sizes], np.int64)
+        return Grouped(map_array(self._folder / key, np.int64), clusters, starts)
+
+    def document_column(self, column: str, rows: Integers) -> Integers:
+        """What a column says of the documents of some rows: `first` row, number of `rows`, of different `texts`."""
+        values: Integers = self._documents[column][self.sentences["document"][rows]].astype(np.int64)
+        return values
+
+    def sentence_ids(self, rows: Integers) -> pa.Array:
+        """DOCUMENT_ID:INDEX of some rows."""
+        import pyarrow.compute as pc
+
+        documents = self._documents.take_texts(self.sentences["document"][rows].astype(np.int64))
+        return pc.binary_join_element_wise(documents, pa.array(self.sentences["index"][rows]).cast(pa.string()), ":")

@@ -1,0 +1,101 @@
+"""Where the backbone of a prompt lies on this machine, and whether it is the one the prompt was made for."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from storage.errors import InputError
+from storage.hashing import file_hash, json_hash
+from storage.sources.hub import needed_model_files
+from storage.sources.source import MANIFEST, Kind, SourceSpec, read_manifest
+from storage.vectors.sentence_vectors import model_hash
+
+ACQUIRED = Path("data", "sources", "backbone")
+SHOWN = 16  # hex digits of a hash that a person is shown
+
+
+@dataclass(frozen=True)
+class MadeFor:
+    """What a prompt says of its backbone: the spec it came from and the hash of its files, "" where it does not say."""
+
+    source: str = ""
+    hash: str = ""
+
+    @classmethod
+    def of(cls, about: dict[str, Any]) -> "MadeFor":
+        """From a prompt's config.json: of the tuned prompt itself, or of the one it was tuned from."""
+        for holder in (about.get("downstream"), about):
+            said = holder.get("backbone") if isinstance(holder, dict) else None
+            if isinstance(said, dict):
+                return cls(str(said.get("source") or ""), str(said.get("hash") or ""))
+        return cls()
+
+    def __str__(self) -> str:
+        return f"{self.source or 'a backbone'}, files {self.hash[:SHOWN]}" if self.hash else self.source
+
+
+def backbone_folder(prompt: Path, about: dict[str, Any], given: Path | None, *, any_backbone: bool = False) -> Path:
+    """The folder of the model that a prompt runs on; another model than it was made for is refused.
+
+    Args:
+        prompt: the prompt's folder.
+        about: its config.json.
+        given: the model's folder; without it, that of the workspace in which the prompt, or else the caller, is.
+        any_backbone: take it whatever the hash of its files.
+    """
+    wanted = MadeFor.of(about)
+    folder, hashes = _in_workspace(prompt, wanted) if given is None else _given(given)
+    if wanted.hash and not any_backbone:
+        _compare(prompt, folder, wanted, hashes)
+    return folder
+
+
+def _compare(prompt: Path, folder: Path, wanted: MadeFor, hashes: Iterable[str]) -> None:
+    found = ""
+    for found in hashes:
+        if found == wanted.hash:
+            return
+    raise InputError(
+        f"{folder}: not the backbone that {prompt} was made for ({wanted}; these are {found[:SHOWN]}): give that one, "
+        "or --any-backbone if you know that the weights are the same"
+    )
+
+
+def _in_workspace(prompt: Path, wanted: MadeFor) -> tuple[Path, Iterable[str]]:
+    """The acquired backbone of the nearest workspace around the prompt, else around the working directory."""
+    for start in (prompt.resolve(), Path.cwd()):
+        for root in (start, *start.parents):
+            if (root / ACQUIRED / MANIFEST).is_file():
+                return _acquired(root / ACQUIRED)
+    made_for = f" ({wanted})" if str(wanted) else ""
+    raise InputError(f"{prompt}: no workspace with a backbone around it: give the backbone{made_for} by --backbone")
+
+
+def _given(folder: Path) -> tuple[Path, Iterable[str]]:
+    """A model's folder, or the output of `acquire`, below which the model lies."""
+    if (folder / MANIFEST).is_file():
+        return _acquired(folder.resolve())
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder: give the folder of a transformers model")
+    return folder, _folder_hashes(folder)
+
+
+def _acquired(output: Path) -> tuple[Path, Iterable[str]]:
+    """The model that `acquire` left in one of its outputs, whose manifest counts from the workspace's root."""
+    source = read_manifest(output)[0]
+    return output.parents[len(ACQUIRED.parts) - 1] / source.folder, [model_hash(source)]
+
+
+def _folder_hashes(folder: Path) -> Iterator[str]:
+    """The hashes a model of these files may be known by: of what is needed of them, as from the hub, and of all."""
+    names = sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    needed = sorted(needed_model_files(names, SourceSpec(str(folder), Kind.PATH, str(folder)), "--backbone"))
+    hashes: dict[str, str] = {}
+    for chosen in [needed] if needed == names else [needed, names]:
+        hashes |= {name: file_hash(folder / name) for name in chosen if name not in hashes}
+        yield json_hash(sorted([name, hashes[name]] for name in chosen))

@@ -1,0 +1,96 @@
+"""Clusters for people: their sizes, and the sentences nearest to their centroids."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from storage.errors import InputError
+from storage.queries.views import datasets, identifier
+from storage.task_formats import FORMATS
+
+CENTROIDS, NEAREST = "data/clusters/centroids", "data/clusters/nearest"
+
+
+@dataclass(frozen=True)
+class NearSentence:
+    """A sentence near a centroid."""
+
+    sentence_id: str
+    distance: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster of one format's clustering; `merged` are the clusters that were put into it."""
+
+    format: str
+    cluster: int
+    size: int
+    merged: tuple[int, ...]
+    nearest: tuple[NearSentence, ...]
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """How many clusters and sentences the clustering of a format has."""
+
+    format: str
+    clusters: int
+    sentences: int
+
+
+def view_of(root: Path, path: str) -> str | None:
+    """The name of the view over a dataset, quoted; None where it is not made yet."""
+    return next((identifier(found.name) for found in datasets(root) if found.path == path and found.shards), None)
+
+
+def clusterings(root: Path, connection: duckdb.DuckDBPyConnection) -> list[Clustering]:
+    """The clustering of each format that has one."""
+    rows = connection.execute(
+        f"SELECT format, count(*), sum(size) FROM {_made(root, CENTROIDS)} GROUP BY format"
+    ).fetchall()
+    found = {form: Clustering(form, int(clusters), int(sentences)) for form, clusters, sentences in rows}
+    return [found[form] for form in (*FORMATS, *sorted(found.keys() - set(FORMATS))) if form in found]
+
+
+def largest(root: Path, connection: duckdb.DuckDBPyConnection, form: str, count: int, sentences: int) -> list[Cluster]:
+    """The largest clusters of a format, each with some of its nearest sentences."""
+    rows = connection.execute(
+        f"SELECT cluster, size, merged FROM {_made(root, CENTROIDS)} WHERE format = ? "
+        "ORDER BY size DESC, cluster LIMIT ?",
+        [form, count],
+    ).fetchall()
+    near = nearest(root, connection, form, [row[0] for row in rows], sentences)
+    return [
+        Cluster(form, int(cluster), int(size), tuple(merged or ()), tuple(near.get(cluster, ())))
+        for cluster, size, merged in rows
+    ]
+
+
+def nearest(
+    root: Path, connection: duckdb.DuckDBPyConnection, form: str, clusters: Collection[int], sentences: int
+) -> dict[int, list[NearSentence]]:
+    """The sentences nearest to the centroids of some clusters; none while the table is not made."""
+    view = view_of(root, NEAREST)
+    if view is None or not clusters:
+        return {}
+    rows = connection.execute(
+        "SELECT cluster, document_id || ':' || index, distance, text FROM ("
+        f"SELECT *, row_number() OVER (PARTITION BY cluster ORDER BY rank) AS place FROM {view} "
+        "WHERE format = ? AND list_contains(?, cluster)) WHERE place <= ? ORDER BY cluster, place",
+        [form, list(clusters), sentences],
+    ).fetchall()
+    found: dict[int, list[NearSentence]] = {}
+    for cluster, sentence_id, distance, text in rows:
+        found.setdefault(int(cluster), []).append(NearSentence(sentence_id, float(distance), text))
+    return found
+
+
+def _made(root: Path, path: str) -> str:
+    view = view_of(root, path)
+    if view is None:
+        raise InputError(f"{path}: not made yet: `supmer run cluster` makes it")
+    return view

@@ -1,0 +1,246 @@
+"""The report's SQL: one named query for each of its figures and tables, written to be run again with `supmer sql`.
+
+No query binds values, none uses a double quote or a dollar sign: what a figure shows can be pasted into a shell.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from storage.queries.views import run_query, view_columns
+
+Row = dict[str, Any]
+POINTS = 200  # of a curve over meta-training: more would not be seen
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question to the tables: the views it reads, and its text as a person would lay it out."""
+
+    name: str
+    views: tuple[str, ...]
+    text: str
+
+    @property
+    def command(self) -> str:
+        """The command line that asks it."""
+        return f'supmer sql "{" ".join(self.text.split())}"'
+
+
+def ask(root: Path, connection: duckdb.DuckDBPyConnection, query: Query) -> list[Row]:
+    """The rows of a query; none where one of its views has no shards."""
+    if not all(view_columns(connection, view) for view in query.views):
+        return []
+    result = run_query(root, connection, query.text)
+    return [dict(zip(result.columns, map(_finite, row), strict=True)) for batch in result.batches for row in batch]
+
+
+def _finite(value: object) -> object:
+    """A value; None for what is no number, as a run that broke leaves it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# A method's score is the mean over seeds, each with the learning rate that validation chose for it.
+RESULTS = Query(
+    "results",
+    ("scores",),
+    """\
+SELECT dataset, tested_on, method, shots, count(*) AS runs, count(score) AS seeds,
+       100 * avg(score) AS mean, 100 * stddev_samp(score) AS deviation,
+       max(examples) AS examples, count(*) FILTER (WHERE status <> 'ok') AS troubled
+FROM scores
+WHERE chosen
+GROUP BY ALL
+ORDER BY ALL""",
+)
+
+
+def curves(shots: int) -> Query:
+    """What was measured on the validation set while tuning, over seeds, at the chosen learning rates."""
+    return Query(
+        "curves",
+        ("curves", "scores"),
+        f"""\
+SELECT dataset, method, step, count(*) AS seeds,
+       100 * avg(validation_score) AS mean, 100 * stddev_samp(validation_score) AS deviation,
+       avg(train_loss) AS train_loss, avg(validation_loss) AS validation_loss
+FROM curves
+SEMI JOIN (FROM scores WHERE chosen) USING (dataset, method, shots, seed, learning_rate)
+WHERE shots = {shots} AND isfinite(validation_score)
+GROUP BY dataset, method, step
+ORDER BY dataset, method, step""",
+    )
+
+
+SHOTS = Query(
+    "shots",
+    ("scores",),
+    """\
+SELECT dataset, method, shots, count(score) AS seeds,
+       100 * avg(score) AS mean, 100 * stddev_samp(score) AS deviation
+FROM scores
+WHERE chosen AND tested_on = dataset
+GROUP BY dataset, method, shots
+QUALIFY count(*) OVER (PARTITION BY dataset, method) > 1
+ORDER BY dataset, method, shots""",
+)
+
+
+def sensitivity(shots: int) -> Query:
+    """The validation score of every run: how much hangs on seed and learning rate."""
+    return Query(
+        "sensitivity",
+        ("scores",),
+        f"""\
+SELECT dataset, method, count(*) AS runs, 100 * min(validation_score) AS lowest,
+       100 * median(validation_score) AS middle, 100 * max(validation_score) AS highest,
+       100 * stddev_samp(validation_score) AS deviation,
+       list({{seed: seed, learning_rate: learning_rate, chosen: chosen, score: 100 * validation_score}}
+            ORDER BY seed, learning_rate) AS each
+FROM scores
+WHERE tested_on = dataset AND shots = {shots} AND learning_rate IS NOT NULL AND isfinite(validation_score)
+GROUP BY dataset, method
+ORDER BY dataset, method""",
+    )
+
+
+# `lambda` is a word of SQL: it is a column only with its table before it.
+STEPS = Query(
+    "steps",
+    ("steps",),
+    f"""\
+SELECT variant, max(step) AS step, avg(similarity) AS similarity, avg(steps.lambda) AS mixed_in,
+       avg(b) AS b, avg(gate) AS gate, avg(support_loss) AS support_loss, avg(query_loss) AS query_loss
+FROM (SELECT *, (step - 1) // ceil(max(step) OVER (PARTITION BY variant) / {POINTS})::BIGINT AS bin
+      FROM steps) AS steps
+GROUP BY variant, bin
+ORDER BY variant, step""",
+)
+
+# The starting prompt and the best one always; of many validations every so many-th.
+HELD_OUT = Query(
+    "held_out",
+    ("held_out",),
+    f"""\
+SELECT variant, step, held_out_loss, best
+FROM (SELECT variant, step, held_out_loss,
+             step > 0 AND held_out_loss = min(held_out_loss) FILTER (step > 0) OVER (PARTITION BY variant) AS best,
+             row_number() OVER (PARTITION BY variant ORDER BY step DESC) - 1 AS place,
+             ceil(count(*) OVER (PARTITION BY variant) / {POINTS})::BIGINT AS every
+      FROM held_out)
+WHERE step = 0 OR best OR place % every = 0
+ORDER BY variant, step""",
+)
+
+# Percent of held-out examples that are right, by kind; `best` marks the prompt that is kept.
+KINDS = Query(
+    "kinds",
+    ("kinds", "held_out"),
+    f"""\
+SELECT variant, kind, step, 100 * right_before AS right_before, 100 * right_after AS right_after,
+       100 * chance AS chance, coalesce(loss_after, loss_before) AS loss, chance_loss,
+       100 * coalesce(mass_after, mass_before) AS mass, examples, learned, best
+FROM (SELECT variant, step,
+             step > 0 AND held_out_loss = min(held_out_loss) FILTER (step > 0) OVER (PARTITION BY variant) AS best,
+             row_number() OVER (PARTITION BY variant ORDER BY step DESC) - 1 AS place,
+             ceil(count(*) OVER (PARTITION BY variant) / {POINTS})::BIGINT AS every
+      FROM held_out)
+JOIN kinds USING (variant, step)
+WHERE step = 0 OR best OR place % every = 0
+ORDER BY kind, variant, step""",
+)
+
+CLUSTER_SIZES = Query(
+    "cluster_sizes",
+    ("centroids",),
+    """\
+SELECT format, row_number() OVER (PARTITION BY format ORDER BY size DESC, cluster) AS place,
+       cluster, size, training, len(merged) AS merged
+FROM centroids
+ORDER BY format, place""",
+)
+
+
+def clusters(count: int) -> Query:
+    """The largest clusters, the formats in turn, with the sentences nearest to their centroids."""
+    return Query(
+        "clusters",
+        ("centroids", "nearest"),
+        f"""\
+SELECT format, cluster, any_value(size) AS size, list(text ORDER BY rank) AS nearest
+FROM (SELECT format, cluster, size, row_number() OVER (PARTITION BY format ORDER BY size DESC, cluster) AS place
+      FROM centroids)
+JOIN nearest USING (format, cluster)
+WHERE rank <= 3
+GROUP BY format, cluster, place
+ORDER BY place, format
+LIMIT {count}""",
+    )
+
+
+TASKS = Query(
+    "tasks",
+    ("tasks",),
+    """\
+SELECT kind, any_value(labels) AS labels,
+       count(*) FILTER (WHERE split = 'train' AND role = 'support' AND position = 0) AS train_tasks,
+       count(*) FILTER (WHERE split = 'validation' AND role = 'support' AND position = 0) AS validation_tasks,
+       count(*) AS examples
+FROM tasks
+GROUP BY kind
+ORDER BY kind""",
+)
+
+
+def task_samples(count: int) -> Query:
+    """Examples of training tasks, some of each kind, drawn by the hash of their ids: always the same."""
+    return Query(
+        "task_samples",
+        ("tasks",),
+        f"""\
+SELECT kind, format, example_id, role, label, labels, texts, coalesce(choices, []) AS choices
+FROM tasks
+SEMI JOIN (SELECT unnest(min_by(example_id, md5(example_id), {count})) AS example_id
+           FROM tasks WHERE split = 'train' GROUP BY kind) USING (example_id)
+WHERE split = 'train'
+ORDER BY kind, md5(example_id)""",
+    )
+
+
+TOPICS = Query("topics", ("nearest",), "SELECT format, cluster, text FROM nearest WHERE rank = 1 ORDER BY ALL")
+
+DOCUMENTS = Query(
+    "documents",
+    ("documents",),
+    """\
+SELECT source, count(*) AS documents, count(*) FILTER (WHERE split = 'validation') AS put_aside,
+       sum(sentences) AS sentences, sum(words) AS words, sum(bytes) AS bytes
+FROM documents
+GROUP BY source
+ORDER BY source""",
+)
+
+EXCLUDED = Query(
+    "excluded",
+    ("excluded",),
+    """\
+SELECT reason, count(*) AS documents
+FROM excluded
+GROUP BY reason
+ORDER BY documents DESC, reason""",
+)
+
+PROMPTS = Query(
+    "prompts",
+    ("scores",),
+    """\
+SELECT dataset, method, any_value(prompt_hash) AS started_from, seed, learning_rate, best_step, steps, status,
+       100 * validation_score AS validation, tuned_hash
+FROM scores
+WHERE chosen AND tested_on = dataset AND learning_rate IS NOT NULL
+GROUP BY ALL
+ORDER BY ALL""",
+)

@@ -1,0 +1,1 @@
+"""Records of files: documents, labeled sets, texts to label, and which documents are kept."""

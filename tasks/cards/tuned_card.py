@@ -1,0 +1,41 @@
+"""The model card of a tuned prompt: what it answers, how it was chosen, how to use it."""
+
+from collections.abc import Sequence
+
+from tasks.stage.contract import Record
+
+
+def tuned_card(downstream: Record, shape: Sequence[int]) -> str:
+    """The card of a prompt tuned on a few labeled examples."""
+    labels = ", ".join(
+        f"{label} (“{word}”)" for label, word in zip(downstream["labels"], downstream["words"], strict=True)
+    )
+    dead = "" if downstream["status"] == "ok" else f" The run was marked {downstream['status']}."
+    return f"""# Soft prompt for {downstream["dataset"]}, tuned on {downstream["shots"]} examples a label
+
+`prompt.safetensors` is θ, {shape[0]} rows of {shape[1]} numbers to stand before the encoder's input embeddings of
+{downstream["backbone"]["source"]}. It fits this backbone only.{dead}
+
+| | |
+|---|---|
+| method | {downstream["method"]} |
+| start | {downstream["start"][:16]} |
+| data | {downstream["data"][:16]} |
+| seed | {downstream["seed"]} |
+| learning rate | {downstream["learning_rate"]:g}, chosen by validation |
+| validation score | {downstream["validation_score"]:.4f} |
+| backbone | {downstream["backbone"]["source"]}, files {downstream["backbone"]["hash"][:16]} |
+
+## What it reads and answers
+
+    {downstream["template"]}
+
+Labels and their words: {labels}. Inputs are cut to {downstream["max_length"]} tokens.
+
+## Use
+
+    supmer predict --prompt DIR --data new.jsonl
+
+A few examples cannot tell much: look at the deviation over seeds before you rely on a score. It carries whatever
+the backbone carries, biases included.
+"""

@@ -1,0 +1,1 @@
+"""Stage `cluster`: k-means over the sentence vectors."""

@@ -1,0 +1,272 @@
+"""Stage `cluster`: k-means over the sentence vectors, for each format; centroids in both spaces; what each is about.
+
+Three passes over the vectors, each a fan-out over shards: `draw` checks them and takes those that k-means is trained
+on (`train`, one shard a format); `assign` finds every sentence's nearest centroid; `describe` writes the tables once
+small clusters are gone. What a cluster is (centroid, size against min_size, nearest sentences) follows from training
+documents alone: nothing of a validation document reaches a training task.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from storage.atomic import remove, write_bytes
+from storage.errors import InputError
+from storage.hashing import file_hash
+from storage.parquet import count_rows, write_shard
+from storage.sources.source import read_manifest
+from storage.task_formats import FORMATS
+from storage.vectors.sentence_vectors import Made, file_hashes, made_by, model_hash, vector_array, vector_type
+from tasks.cluster.assignment import ASSIGNMENTS, NEAREST, NEAREST_SCHEMA, RAW, TALLY, assign, describe
+from tasks.cluster.backbone_centroids import BACKBONE, SENTENCES, Means, backbone_means
+from tasks.cluster.kmeans import CENTROIDS, DRAWN, draw, train
+from tasks.cluster.small_clusters import Settled, Tally, figures, settle
+from tasks.stage.contract import Record, Shard, ShardResult, Stage
+
+DOCUMENTS = "data/corpus/documents"
+EMBEDDINGS = "data/embeddings"
+EMBEDDER = "data/sources/embedder"
+ASSIGNED = "data/clusters/assignments"
+CENTROID_TABLE = "data/clusters/centroids"
+NEAREST_TABLE = "data/clusters/nearest"
+METRICS = "data/metrics/cluster.json"
+SIZES_PLOT = "data/plots/cluster_sizes.csv"
+
+_WORK = Path(".supmer", "tmp")
+_ALL = 2**64 - 1  # every key is at most this
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The shards of the three tables, side by side, with their content hashes and rows."""
+
+    names: list[str]
+    paths: Mapping[str, list[Path]]
+    hashes: Mapping[str, list[str]]
+    rows: list[int]
+
+    def shards(self, payload: Record, hint: Record) -> list[Shard]:
+        """One shard of work for each shard of the corpus."""
+        made = []
+        for number, name in enumerate(self.names):
+            content = {table: hashes[number] for table, hashes in self.hashes.items()}
+            places = {f"{table}_path": str(paths[number]) for table, paths in self.paths.items()}
+            made.append(Shard(Path(name).stem, payload | content, self.rows[number], hint | places))
+        return made
+
+
+def run(stage: Stage) -> Record:
+    """Cluster the vectors, settle what is too small, and write the tables."""
+    corpus, made = _corpus(stage)
+    drawn = _drawn(stage, corpus, made)
+    centroids = _trained(stage, drawn)
+    hashes = {name: file_hash(path) for name, path in centroids.items()}
+    hint = {"centroids_paths": {name: str(path) for name, path in centroids.items()}}
+    assigned = stage.map("assign", assign, corpus.shards({"centroids": hashes}, hint), "sentences")
+    settled = _settled(stage, assigned, centroids)
+    work = stage.root / _WORK / f"cluster-{stage.fingerprint[:16]}"
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        described = _described(stage, corpus, made, assigned, settled, work)
+        if made.model == "backbone":  # its k-means centroid lives in the backbone's space already (ALGORITHM §2)
+            means = np.stack([one.centroids for one in settled.values()])
+        else:
+            means = backbone_means(stage, corpus.paths["sentences"], corpus.hashes["sentences"], described, work)
+    finally:
+        remove(work)
+    for name, result in zip(corpus.names, described, strict=True):
+        stage.adopt(result, ASSIGNMENTS, ASSIGNED, name)
+    _write_centroids(stage, made, settled, means)
+    _write_nearest(stage, made, described)
+    return _write_figures(stage, corpus, drawn, settled)
+
+
+def _corpus(stage: Stage) -> tuple[Corpus, Made]:
+    """The shards, checked: vectors of the model that is configured, one for each sentence."""
+    paths = {name: sorted(stage.input(_TABLES[name]).glob("*.parquet")) for name in ("embeddings", "sentences")}
+    made = made_by(paths["embeddings"])
+    wanted = stage.params.embed.model
+    source = read_manifest(stage.input({"backbone": BACKBONE, "embedder": EMBEDDER}[wanted]))[0]
+    if (made.model, made.model_hash) != (wanted, model_hash(source)):
+        raise InputError(
+            f"{EMBEDDINGS}: made by the {made.model} {made.model_hash[:8]}, but embed.model is the {wanted} "
+            f"{model_hash(source)[:8]} of data/sources: run `supmer run embed`"
+        )
+    rows = [count_rows(path) for path in paths["sentences"]]
+    if [path.name for path in paths["embeddings"]] != [path.name for path in paths["sentences"]] or rows != [
+        count_rows(path) for path in paths["embeddings"]
+    ]:
+        raise InputError(f"{EMBEDDINGS}: not the vectors of the sentences in {SENTENCES}: run `supmer run embed`")
+    paths["documents"] = [stage.input(DOCUMENTS) / path.name for path in paths["sentences"]]
+    for path in paths["documents"]:
+        if not path.is_file():
+            raise InputError(f"{DOCUMENTS}/{path.name}: not there, but has sentences: `supmer run --force sample`")
+    hashes = {name: file_hashes(found) for name, found in paths.items()}
+    return Corpus([path.name for path in paths["sentences"]], paths, hashes, rows), made
+
+
+_TABLES = {"documents": DOCUMENTS, "embeddings": EMBEDDINGS, "sentences": SENTENCES}
+
+
+def _drawn(stage: Stage, corpus: Corpus, made: Made) -> list[ShardResult]:
+    """Draw a little more than k-means is trained on: the exact number is cut off over all shards."""
+    params = stage.params.cluster
+    points = params.clusters * params.points_per_cluster
+    share = (points + 6 * math.sqrt(points)) / max(sum(corpus.rows) * _training_share(corpus), 1)
+    payload = {"seed": stage.params.seed, "dimension": made.dimension}
+    payload["limit"] = _ALL if share >= 1 else int(share * _ALL)
+    shards = [
+        Shard(one.name, one.payload, one.weight, one.hint | {"place": f"{EMBEDDINGS}/{name}"})
+        for one, name in zip(corpus.shards(payload, {}), corpus.names, strict=True)
+    ]
+    results = stage.map("draw", draw, shards, "sentences")
+    training = sum(result.record["training"] for result in results)
+    if training < params.clusters:
+        raise InputError(
+            f"params.yaml: cluster.clusters: {params.clusters}: more than the {training:,} training sentences: "
+            "lower it, or add text"
+        )
+    return results
+
+
+def _training_share(corpus: Corpus) -> float:
+    """The share of training documents in the corpus, by sentences."""
+    train = total = 0
+    for path in corpus.paths["documents"]:
+        table = pq.read_table(path, columns=["split", "sentences"], use_threads=False)
+        total += pc.sum(table["sentences"]).as_py() or 0
+        train += pc.sum(table.filter(pc.equal(table["split"], "train"))["sentences"]).as_py() or 0
+    return train / max(total, 1)
+
+
+def _trained(stage: Stage, drawn: Sequence[ShardResult]) -> dict[str, Path]:
+    """The centroids of each format."""
+    chosen = stage.params.cluster.model_dump(include={"clusters", "points_per_cluster", "iterations"})
+    files = [result.folder / DRAWN for result in drawn]
+    payload = chosen | {"seed": stage.params.seed, "drawn": file_hashes(files)}
+    hint = {"drawn_paths": [str(path) for path in files]}
+    shards = [Shard(name, payload | {"format": name}, hint=hint) for name in FORMATS]
+    results = stage.map("train", train, shards, "formats")
+    return {name: result.folder / CENTROIDS for name, result in zip(FORMATS, results, strict=True)}
+
+
+def _settled(stage: Stage, assigned: Sequence[ShardResult], centroids: Mapping[str, Path]) -> dict[str, Settled]:
+    """Sum up the shards in their order, and merge or drop what is too small."""
+    loaded = {name: np.load(path) for name, path in centroids.items()}
+    tallies = {name: Tally.empty(*one.shape) for name, one in loaded.items()}
+    for result in assigned:
+        with np.load(result.folder / TALLY) as arrays:
+            for name, tally in tallies.items():
+                tally += Tally.of(arrays, name)  # noqa: PLW2901 - in place
+    return {name: settle(name, tally, loaded[name], stage.params.cluster) for name, tally in tallies.items()}
+
+
+def _described(
+    stage: Stage,
+    corpus: Corpus,
+    made: Made,
+    assigned: Sequence[ShardResult],
+    settled: Mapping[str, Settled],
+    work: Path,
+) -> list[ShardResult]:
+    """Final assignments, nearest sentences and samples of every shard."""
+    plan = work / "plan.npz"
+    arrays: dict[str, Any] = {f"{name}_into": one.into for name, one in settled.items()}
+    arrays |= {f"{name}_centroids": one.centroids for name, one in settled.items()}
+    np.savez(plan, **arrays)
+    params = stage.params.cluster
+    payload = {
+        "seed": stage.params.seed,
+        "nearest": params.nearest_sentences,
+        "picked": 0 if made.model == "backbone" else params.backbone_sentences,
+        "plan": file_hash(plan),
+        "provenance": _provenance(stage, made),
+    }
+    shards = []
+    for one, result in zip(corpus.shards(payload, {"plan_path": str(plan)}), assigned, strict=True):
+        raw = result.folder / RAW
+        content = one.payload | {"raw": file_hash(raw)}
+        shards.append(Shard(one.name, content, one.weight, one.hint | {"raw_path": str(raw)}))
+    return stage.map("describe", describe, shards, "sentences")
+
+
+def _provenance(stage: Stage, made: Made) -> Record:
+    chosen = {"seed": stage.params.seed, "params": stage.params.cluster.model_dump()}
+    return {"stage": "cluster", "model": made.model, "model_hash": made.model_hash} | chosen
+
+
+def _write_centroids(stage: Stage, made: Made, settled: Mapping[str, Settled], means: Means) -> None:
+    fields = [("format", pa.string()), ("cluster", pa.int32()), ("size", pa.int64()), ("training", pa.int64())]
+    vectors = {"embedding": vector_type(made.dimension), "backbone": vector_type(means.shape[2])}
+    schema = pa.schema([*fields, ("merged", pa.list_(pa.int32())), *vectors.items()])
+
+    def tables() -> list[pa.Table]:
+        made_of = []
+        for place, (name, one) in enumerate(settled.items()):
+            kept = one.kept
+            columns = [
+                [name] * len(kept),
+                kept,
+                one.final.size[kept],
+                one.final.training[kept],
+                [one.merged(cluster) for cluster in kept],
+                vector_array(one.centroids[kept]),
+                vector_array(means[place, kept]),
+            ]
+            made_of.append(pa.table(columns, schema=schema))
+        return made_of
+
+    path = stage.output(CENTROID_TABLE) / "centroids.parquet"
+    write_shard(path, schema, tables(), _provenance(stage, made), vectors=list(vectors))
+
+
+def _write_nearest(stage: Stage, made: Made, described: Sequence[ShardResult]) -> None:
+    """The nearest sentences of each cluster over all shards; a text is listed once."""
+    best = NEAREST_SCHEMA.empty_table()
+    for result in described:
+        both = pa.concat_tables([best, pq.read_table(result.folder / NEAREST, use_threads=False)])
+        both = both.sort_by([(name, "ascending") for name in ("format", "cluster", "distance", "document_id", "index")])
+        best = _first_texts(both, stage.params.cluster.nearest_sentences)
+    path = stage.output(NEAREST_TABLE) / "nearest.parquet"
+    write_shard(path, NEAREST_SCHEMA, [best], _provenance(stage, made))
+
+
+def _first_texts(table: pa.Table, count: int) -> pa.Table:
+    """Of a sorted table, the first `count` rows with different texts of each cluster, ranked from 1."""
+    seen: dict[tuple[str, int], set[str]] = {}
+    rows, ranks = [], []
+    listed = zip(*(table[name].to_pylist() for name in ("format", "cluster", "text")), strict=True)
+    for row, (name, cluster, text) in enumerate(listed):
+        texts = seen.setdefault((name, cluster), set())
+        if len(texts) < count and text not in texts:
+            texts.add(text)
+            rows.append(row)
+            ranks.append(len(texts))
+    place = table.schema.get_field_index("rank")
+    return table.take(rows).set_column(place, "rank", pa.array(ranks, pa.int32()))
+
+
+def _write_figures(
+    stage: Stage, corpus: Corpus, drawn: Sequence[ShardResult], settled: Mapping[str, Settled]
+) -> Record:
+    training = sum(result.record["training"] for result in drawn)
+    metrics: Record = {"sentences": sum(corpus.rows), "training_sentences": training}
+    metrics |= {name: figures(one) for name, one in settled.items()}
+    write_bytes(stage.output(METRICS), orjson.dumps(metrics, option=orjson.OPT_INDENT_2) + b"\n")
+    lines = ["format,rank,size,cluster,outcome,into"]
+    for name, one in settled.items():
+        largest_first = np.argsort(-one.tally.training, kind="stable").tolist()
+        for rank, cluster in enumerate(largest_first, start=1):
+            outcome = one.outcome(cluster)
+            into = one.into[cluster] if outcome in {"kept", "merged"} else ""
+            lines.append(f"{name},{rank},{one.tally.training[cluster]},{cluster},{outcome},{into}")
+    write_bytes(stage.output(SIZES_PLOT), "\n".join([*lines, ""]).encode())
+    return {"rows": sum(corpus.rows)} | metrics

@@ -1,0 +1,1 @@
+"""Stage `embed`: a vector for each sentence."""

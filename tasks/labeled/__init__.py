@@ -1,0 +1,1 @@
+"""Labeled sets as examples, and the few shots drawn from them."""

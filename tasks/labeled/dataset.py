@@ -1,0 +1,285 @@
+"""Labeled sets for tuning: from an acquired source or a user's file to examples, and the few of them that are used.
+
+What is drawn follows from a hash of seed and texts, never from the place of a row: order and number of files change
+nothing. The rules are in docs/datasets.md.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+import orjson
+
+from model.text.datasets import SHORT, USUAL_COLUMNS, DatasetForm, dataset_form, own_form
+from model.text.templates import template_fields
+from storage.errors import InputError
+from storage.records.labeled_sets import (
+    Columns,
+    LabeledRow,
+    SplitFiles,
+    files_to_test,
+    first_columns,
+    label_names,
+    numbered_labels,
+    read_rows,
+    split_files,
+    text_hash,
+)
+from storage.sources.source import AcquiredSource, SourceFile
+from tasks.labeled.numbered_rows import Halves, LeftOut, Numbered, by_form, by_values, halved, halves
+
+
+@dataclass(frozen=True, slots=True)
+class LabeledExample:
+    """One example: where it stands (`file:row`), its texts in the order of the form's fields, and its label."""
+
+    example_id: str
+    texts: tuple[str, ...]
+    label: int
+
+
+@dataclass(frozen=True)
+class LabeledDataset:
+    """A set as it was read.
+
+    Attributes:
+        train: what few shots are drawn from; no text twice, none that is in `test`.
+        test: for testing alone, as it stands in its files.
+        data_hash: over all examples.
+        repeated: rows whose texts are in `train` or `test` already.
+        left_out: how many rows are in neither half, and why.
+    """
+
+    name: str
+    form: DatasetForm
+    train: tuple[LabeledExample, ...]
+    test: tuple[LabeledExample, ...]
+    data_hash: str
+    repeated: tuple[LabeledExample, ...] = ()
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+
+@dataclass(frozen=True)
+class FewShotSplit:
+    """The few examples of one run: to train on, and to choose the best checkpoint by."""
+
+    train: tuple[LabeledExample, ...]
+    validation: tuple[LabeledExample, ...]
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What a user says of a set without an entry; by default its label names are its words."""
+
+    template: str | None = None
+    verbalizer: Mapping[str, str] | None = None
+    max_length: int = SHORT
+
+
+def read_dataset(source: AcquiredSource, root: Path, form: DatasetForm | None = None) -> LabeledDataset:
+    """Read an acquired set; without `form` by its entry in the registry, or else by its own label names.
+
+    The test set are the files called test, or those called validation where the form says so (the paper tests GLUE
+    and SuperGLUE on them) or the test files have no labels (GLUE writes −1). A set with neither is halved by the hash
+    of its texts.
+    """
+    where = f"acquire.datasets.{source.name}"
+    files = split_files(source)
+    form = _fitting(form or dataset_form(source.name), files, root)
+    columns = _columns(form)
+    tests = files_to_test(files, root, columns, form.test_split if form else "test")
+    names = label_names(source, root)
+    if not (files.train or tests):
+        raise InputError(f"{where}: {source.spec}: no file with labels: name one train.jsonl")
+    train, test = list(read_rows(files.train, root, columns)), list(read_rows(tests, root, columns))
+    if form:
+        found = halves(train, test, by_form(form, names, where))
+    else:
+        form, found = _without_form(source.name, train, test, names, where, Wording())
+    return _dataset(source.name, form, found if tests else halved(found), where)
+
+
+def _fitting(form: DatasetForm | None, files: SplitFiles, root: Path) -> DatasetForm | None:
+    """The form whose fields the rows have."""
+    if form is None or form.otherwise is None:
+        return form
+    columns = first_columns(files.train or files.test or files.validation, root)
+    known = any(columns >= {*fields} for fields in form.columns or (form.fields,))
+    return form if known else form.otherwise
+
+
+def _columns(form: DatasetForm | None) -> Columns:
+    if form is None:
+        return Columns(USUAL_COLUMNS)
+    return Columns(form.columns or (form.fields,), form.label_columns, form.rating_columns, form.leaves_out_blanks)
+
+
+def columns_to_read(source: AcquiredSource, root: Path) -> Columns:
+    """The columns by which an acquired set is read for tuning."""
+    return _columns(_fitting(dataset_form(source.name), split_files(source), root))
+
+
+def _without_form(
+    name: str,
+    train: Sequence[LabeledRow],
+    test: Sequence[LabeledRow],
+    names: list[str] | None,
+    where: str,
+    wording: Wording,
+) -> tuple[DatasetForm, Halves]:
+    """Form and rows of a set without an entry."""
+    rows = train or test
+    widths = {len(row.texts) for row in rows}
+    if len(widths) > 1:
+        raise InputError(f"{where}: some rows have one text, some two: make them alike")
+    # Where nobody names the labels, those of the rows to learn from are all there are.
+    numbers = numbered_labels({row.label for row in ((*train, *test) if names else rows)}, names, where)
+    labels = tuple(names or (str(value) for value, _ in sorted(numbers.items(), key=lambda pair: pair[1])))
+    words = _words(labels, wording.verbalizer)
+    form = own_form(name, rows[0].fields, labels, wording.template, words, wording.max_length)
+    return form, halves(train, test, by_values(numbers, labels, where))
+
+
+def _words(labels: Sequence[str], verbalizer: Mapping[str, str] | None) -> tuple[str, ...] | None:
+    if verbalizer is None:
+        return None
+    missing, other = [*set(labels) - set(verbalizer)], [*set(verbalizer) - set(labels)]
+    if missing or other:
+        wrong = f"no word for {', '.join(sorted(missing))}" if missing else f"no label {', '.join(sorted(other))}"
+        raise InputError(f"verbalizer: {wrong}: write {','.join(f'{label}=word' for label in labels[:4])}")
+    return tuple(verbalizer[label] for label in labels)
+
+
+def _dataset(name: str, form: DatasetForm, found: Halves, where: str) -> LabeledDataset:
+    labels = {label for _, label in found.train}
+    if len(labels) == 1:
+        only = form.labels[labels.pop()]
+        raise InputError(f"{where}: every row to learn from has the label {only!r}, two are needed: add the others")
+    if not found.train and not found.test:
+        raise InputError(f"{where}: no rows in its files: check them")
+    train, test, repeated = (_examples(rows) for rows in (found.train, found.test, found.repeated))
+    content = _content(form, train, test, repeated)
+    return LabeledDataset(name, form, train, test, content, repeated, found.left_out)
+
+
+def _examples(rows: Iterable[Numbered]) -> tuple[LabeledExample, ...]:
+    return tuple(LabeledExample(f"{row.file}:{row.place}", row.texts, label) for row, label in rows)
+
+
+def _content(form: DatasetForm, *parts: Sequence[LabeledExample]) -> str:
+    """The hash of all examples, ids included, as they are told apart by them."""
+    digest = sha256(orjson.dumps([form.fields, form.labels]))
+    for part in parts:
+        digest.update(b"\n")
+        for example in part:
+            digest.update(orjson.dumps([example.example_id, example.texts, example.label]))
+    return digest.hexdigest()
+
+
+def read_user_data(
+    path: Path,
+    text_fields: Sequence[str] = (),
+    label_field: str = "label",
+    template: str | None = None,
+    verbalizer: Mapping[str, str] | None = None,
+    *,
+    name: str = "",
+    max_length: int = SHORT,
+) -> LabeledDataset:
+    """Read a user's own file, or a folder with train and test files; fields and labels of any names.
+
+    A file alone is all for training: what a few-shot split leaves over may serve as test (`left_over_examples`).
+
+    Args:
+        path: JSON lines, CSV, TSV or Parquet, or a folder of them.
+        text_fields: the columns of the texts; none: those in the template, or else the usual ones (`text`, `sentence1`
+            and `sentence2`, …).
+        label_field: the column of the label.
+        template: text with `{fields}`; none: the texts and a question for the label.
+        verbalizer: a word for each label; none: the names of the labels.
+        name: what the set is called; none: after the file.
+        max_length: longest input in tokens.
+    """
+    files = _user_files(path)
+    fields = tuple(text_fields) or template_fields(template or "")
+    columns = Columns((fields,) if fields else USUAL_COLUMNS, (label_field,))
+    split = split_files(files) if path.is_dir() else SplitFiles(files.files, (), ())
+    root = Path()
+    tests = files_to_test(split, root, columns, "test")
+    train, test = list(read_rows(split.train, root, columns)), list(read_rows(tests, root, columns))
+    if not train:
+        mend = "name a file in it train.jsonl" if path.is_dir() else "check the file"
+        raise InputError(f"{path}: no rows to learn from: {mend}")
+    names = label_names(files, root)
+    called = name or path.name.split(".")[0]
+    wording = Wording(template, verbalizer, max_length)
+    form, found = _without_form(called, train, test, names, str(path), wording)
+    return _dataset(called, form, found, str(path))
+
+
+def _user_files(path: Path) -> AcquiredSource:
+    """A user's file or folder as a source."""
+    if not path.exists():
+        raise InputError(f"{path}: not there: check the path")
+    found = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+    shown = [(one.relative_to(path).as_posix() if path.is_dir() else one.name, one) for one in found]
+    files = tuple(
+        SourceFile(name, str(one), one.stat().st_size, "")
+        for name, one in shown
+        if not any(part.startswith(".") for part in Path(name).parts)
+    )
+    return AcquiredSource(path.name, str(path), "unknown", str(path), files)
+
+
+def few_shot_split(dataset: LabeledDataset, shots: int, seed: int) -> FewShotSplit:
+    """`shots` examples a label to train on and as many to validate on, by (texts, shots, seed) alone.
+
+    A label with fewer than twice `shots` gives one half of what it has to each, as the released code does (CB has 16
+    of its rarest label in all); one with fewer than `shots` is refused.
+    """
+    train: list[LabeledExample] = []
+    validation: list[LabeledExample] = []
+    counts = Counter(example.label for example in dataset.train)
+    for label, name in enumerate(dataset.form.labels):
+        if counts[label] < max(shots, 2):
+            wrong = f"label {name!r} has {counts[label]} examples to learn from, {max(shots, 2)} are needed"
+            raise InputError(f"{dataset.name}: {wrong}: add some, or lower tune.shots")
+    ranked = sorted(dataset.train, key=lambda example: text_hash(str(seed), example.texts))
+    for label in range(len(dataset.form.labels)):
+        own = [example for example in ranked if example.label == label]
+        taken = min(shots, len(own) // 2)
+        train += own[:taken]
+        validation += own[taken : 2 * taken]
+    return FewShotSplit(_in_hash_order(train, seed), _in_hash_order(validation, seed))
+
+
+def _in_hash_order(examples: Iterable[LabeledExample], seed: int) -> tuple[LabeledExample, ...]:
+    """Labels mixed, in an order of the texts' own."""
+    return tuple(sorted(examples, key=lambda example: text_hash(str(seed), example.texts)))
+
+
+def test_examples(dataset: LabeledDataset, limit: int | None, seed: int) -> tuple[LabeledExample, ...]:
+    """The test set, or `limit` of it drawn by seed, in the order of the files."""
+    return _drawn(dataset.test, limit, seed)
+
+
+def left_over_examples(
+    dataset: LabeledDataset, split: FewShotSplit, limit: int | None, seed: int
+) -> tuple[LabeledExample, ...]:
+    """What a few-shot split left of the rows to learn from: the test set of a user's file that has none."""
+    used = {example.example_id for example in (*split.train, *split.validation)}
+    return _drawn([example for example in dataset.train if example.example_id not in used], limit, seed)
+
+
+def domain_examples(dataset: LabeledDataset, limit: int | None, seed: int) -> tuple[LabeledExample, ...]:
+    """All examples of a domain that is only tested, both halves with every row of theirs, or `limit` of them."""
+    return _drawn((*dataset.train, *dataset.repeated, *dataset.test), limit, seed)
+
+
+def _drawn(examples: Sequence[LabeledExample], limit: int | None, seed: int) -> tuple[LabeledExample, ...]:
+    if limit is None or limit >= len(examples):
+        return tuple(examples)
+    places = sorted(range(len(examples)), key=lambda place: (text_hash(f"test {seed}", examples[place].texts), place))
+    return tuple(examples[place] for place in sorted(places[:limit]))

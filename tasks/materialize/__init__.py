@@ -1,0 +1,1 @@
+"""Stage `materialize`: tasks drawn from the clusters and from labeled sets."""

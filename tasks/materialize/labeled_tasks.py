@@ -1,0 +1,250 @@
+"""Labeled sets as meta-training tasks: examples grouped by k-means over their vectors, tasks drawn within a group.
+
+MetaPT does so with Yelp-5 (ALGORITHM §7). A part of every group's examples is put aside for validation tasks. The rows
+go to the same table as the anchor tasks, with the format `labeled`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from model.device import device
+from model.sentence_encoder import encode, load_encoder
+from storage.errors import InputError
+from storage.parquet import write_shard
+from storage.pools.labeled_pool import LabeledPool, LabeledSet, write_groups, write_set
+from storage.pools.row_arrays import Array, Integers
+from storage.sources.source import AcquiredSource, read_manifest
+from storage.task_formats import LABELED, SPLITS
+from storage.vectors.sentence_vectors import bad_rows, model_hash, spoiled
+from tasks.cluster.kmeans import one_core
+from tasks.labeled.dataset import columns_to_read
+from tasks.materialize.anchor_tasks import balanced, cluster_of, generator
+from tasks.materialize.plan import Sizes, sizes_of, sizes_record
+from tasks.materialize.task_writer import SHARD, TASKS, Content, lists, task_table
+from tasks.stage.contract import Record, Shard, ShardResult, Stage
+
+DATASETS = "data/sources/datasets"
+MODELS = {"backbone": "data/sources/backbone", "embedder": "data/sources/embedder"}
+
+_VECTORS = "vectors.npy"
+_PART_EXAMPLES = 4_096
+_POINTS_PER_GROUP = 256
+_ITERATIONS = 20
+_GROUP_TASKS = 64
+_SHARD_TASKS = 500
+_SHOWN_FILES = 5
+
+
+def labeled_tasks(
+    stage: Stage, counts: Mapping[tuple[str, str], int], folder: Path
+) -> tuple[Record, list[ShardResult]]:
+    """Group the labeled sets and draw tasks from them; returns what each set gave, and the shards."""
+    wanted = {split: counts[LABELED, split] for split in SPLITS if (LABELED, split) in counts}
+    if not wanted:
+        return {}, []
+    names = stage.params.materialize.labeled.datasets
+    acquired = {source.name: source for source in read_manifest(stage.input(DATASETS))}
+    sets = [
+        write_set(folder / name, acquired[name], stage.root, columns_to_read(acquired[name], stage.root))
+        for name in names
+    ]
+    sizes = sizes_of(stage.params.materialize)
+    figures: Record = {}
+    for found in sets:
+        without = f", without {found.tested:,} rows that tune tests on" if found.tested else ""
+        stage.reporter.say(f"materialize: {found.name}: {found.rows:,} examples of {_listed(found.files)}{without}")
+        vectors = _vectors(stage, found, folder / found.name)
+        groups = grouped(vectors, stage.params.materialize.labeled.groups, stage.params.seed, found.name)
+        write_groups(folder / found.name, found, _cells(stage, found, folder / found.name, groups))
+        kind = f"{LABELED}-{found.name}"
+        figures[kind] = {split: _check(folder / found.name, found, split, sizes) for split in wanted}
+        figures[kind] |= {"files": list(found.files), "tested": found.tested}
+        figures[kind] |= {"duplicates": found.duplicates, "conflicts": found.conflicts}
+    labeled = stage.params.materialize.labeled.model_dump(exclude={"labeled_parts", "unlabeled_parts"})
+    payload: Record = {
+        "sets": [found.content for found in sets],
+        "labeled": labeled,
+        "model": model_hash(_model(stage)),
+    }
+    payload |= {"seed": stage.params.seed, "sizes": sizes_record(sizes)}
+    return figures, stage.map("labeled", write_labeled, _shards(wanted, payload, folder), "tasks")
+
+
+def _listed(files: Sequence[str]) -> str:
+    more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
+    return ", ".join(files[:_SHOWN_FILES]) + more
+
+
+def _shards(wanted: Mapping[str, int], payload: Record, folder: Path) -> Iterator[Shard]:
+    for split, count in wanted.items():
+        for number, first in enumerate(range(0, count, _SHARD_TASKS)):
+            tasks = min(_SHARD_TASKS, count - first)
+            own = {"split": split, "first": first, "tasks": tasks}
+            yield Shard(f"{LABELED}-{split}-{number:05d}", payload | own, tasks, {"folder": str(folder)})
+
+
+def _model(stage: Stage) -> AcquiredSource:
+    """The model whose vectors are grouped."""
+    return read_manifest(stage.input(MODELS[stage.params.materialize.labeled.model]))[0]
+
+
+def _vectors(stage: Stage, found: LabeledSet, folder: Path) -> list[Array]:
+    """One vector an example, in parts [n, d] made in worker processes and mapped here."""
+    model = stage.params.materialize.labeled.model
+    source = _model(stage)
+    payload = {"set": found.content, "fields": found.fields, "model": model, "model_hash": model_hash(source)}
+    payload["name"] = found.name
+    hint = {"folder": str(folder), "model_path": str(stage.root / source.folder)}
+    shards = []
+    for first in range(0, found.rows, _PART_EXAMPLES):
+        last = min(first + _PART_EXAMPLES, found.rows)
+        shards.append(Shard(f"{found.name}#{first}", payload | {"first": first, "last": last}, last - first, hint))
+    results = stage.map(f"vectors-{found.name}", write_vectors, shards, "examples")
+    return [np.load(result.folder / _VECTORS, mmap_mode="r") for result in results]
+
+
+def write_vectors(payload: Record, folder: Path) -> Record:
+    """Embed one part of a set; the fields of an example as one text."""
+    examples = np.arange(payload["first"], payload["last"])
+    texts = LabeledPool(Path(payload["folder"])).texts(examples, payload["fields"]).to_pylist()
+    joined = [" ".join(texts[start : start + payload["fields"]]) for start in range(0, len(texts), payload["fields"])]
+    place = device(payload["first"] // _PART_EXAMPLES)
+    encoder = load_encoder(payload["model"], Path(payload["model_path"]), payload["model_hash"], place)
+    vectors = encode(encoder, joined)
+    if (bad := bad_rows(vectors)).size:
+        what = f"the {payload['model']} gives {spoiled(vectors[bad[0]])} for {joined[bad[0]][:40]!r}"
+        raise InputError(f"acquire.datasets.{payload['name']}: {what}: the model is damaged, or not made for this text")
+    np.save(folder / _VECTORS, vectors)
+    return {"rows": len(vectors)}
+
+
+def grouped(parts: Sequence[Array], groups: int, seed: int, name: str) -> Integers:
+    """The group of each vector, whose parts are [n, d]: k-means, trained on a bounded sample, assigned part by part."""
+    ends = np.cumsum([len(part) for part in parts])
+    total = int(ends[-1])
+    if total < groups:
+        text = f"is above the {total} different examples of {name}"
+        raise InputError(f"params.yaml: materialize.labeled.groups: {groups} {text}: lower it, or give more examples")
+    points = min(total, groups * _POINTS_PER_GROUP)
+    drawn = np.sort(generator(seed, LABELED, name, "sample").choice(total, points, replace=False))
+    pieces = np.split(drawn, np.searchsorted(drawn, ends[:-1]))
+    sample = np.concatenate(
+        [part[piece - end + len(part)] for part, piece, end in zip(parts, pieces, ends, strict=True)]
+    )
+    with one_core() as faiss:
+        settings = {"niter": _ITERATIONS, "seed": seed % 2**31, "min_points_per_centroid": 1}
+        means = faiss.Kmeans(sample.shape[1], groups, max_points_per_centroid=points, **settings)
+        means.train(sample)
+        nearest = [means.index.search(np.ascontiguousarray(part), 1)[1][:, 0] for part in parts]
+    found: Integers = np.concatenate(nearest).astype(np.int64)
+    return found
+
+
+def _cells(stage: Stage, found: LabeledSet, folder: Path, groups: Integers) -> dict[str, Integers]:
+    """Examples by split, group and label: of each group and label the same share is put aside for validation."""
+    share = stage.params.materialize.labeled.validation_share
+    labels = LabeledPool(folder).labels(found.fields)
+    cells = {}
+    for group in range(stage.params.materialize.labeled.groups):
+        for label in range(found.labels):
+            members = np.flatnonzero((groups == group) & (labels == label))
+            rng = generator(stage.params.seed, LABELED, found.name, "split", group, label)
+            held = rng.permutation(members)[: round(share * len(members))]
+            cells[f"validation/{group}/{label}"] = np.sort(held)
+            cells[f"train/{group}/{label}"] = np.setdiff1d(members, held)
+    return cells
+
+
+def usable_groups(cells: Mapping[str, Array], split: str, labels: int, sizes: Sizes) -> Integers:
+    """Groups with examples enough of every label."""
+    groups = sorted({int(key.split("/")[1]) for key in cells})
+    enough = sizes.largest(labels)
+    fit = [g for g in groups if all(len(cells[f"{split}/{g}/{label}"]) >= enough for label in range(labels))]
+    return np.array(fit, np.int64)
+
+
+def _check(folder: Path, found: LabeledSet, split: str, sizes: Sizes) -> Record:
+    """What a split of a set can give; an InputError if it is nothing."""
+    cells = LabeledPool(folder).cells()
+    usable = usable_groups(cells, split, found.labels, sizes).tolist()
+    counted = {key: len(examples) for key, examples in cells.items() if key.startswith(f"{split}/")}
+    groups = {int(key.split("/")[1]) for key in counted}
+    if not usable:
+        least = max(min(counted[f"{split}/{group}/{label}"] for label in range(found.labels)) for group in groups)
+        share = ", raise materialize.labeled.validation_share" if split == "validation" else ""
+        raise InputError(
+            f"params.yaml: materialize.labeled.groups: {len(groups)}: no group of {found.name} has "
+            f"{sizes.largest(found.labels)} {split} examples of each of {found.labels} labels (the best has {least}): "
+            f"lower it or support_size and query_size{share}"
+        )
+    return {"groups": len(usable), "examples": sum(counted.values()), "skipped_groups": sorted(groups - {*usable})}
+
+
+def write_labeled(payload: Record, folder: Path) -> Record:
+    """Draw and write one shard of labeled tasks; the sets take turns."""
+    sizes = Sizes(**payload["sizes"])
+    pools = [LabeledPool(Path(payload["folder"]) / name) for name in payload["labeled"]["datasets"]]
+    drawers = [_Drawer(pool, payload["split"], sizes, payload["seed"]) for pool in pools]
+
+    def tables() -> Iterator[pa.Table]:
+        for number in range(payload["first"], payload["first"] + payload["tasks"]):
+            turn, place = divmod(number, len(drawers))
+            content = drawers[place].draw(number, turn)
+            yield task_table(LABELED, payload["split"], [number], sizes, content)
+
+    def row_groups() -> Iterator[pa.Table]:
+        held: list[pa.Table] = []
+        for table in tables():
+            held.append(table)
+            if len(held) == _GROUP_TASKS:
+                yield pa.concat_tables(held)
+                held = []
+        if held:
+            yield pa.concat_tables(held)
+
+    provenance = {"stage": "materialize", "format": LABELED} | {
+        key: payload[key] for key in ("split", "seed", "sizes", "first", "labeled")
+    }
+    rows = write_shard(folder / SHARD, TASKS, row_groups(), provenance)
+    return {"rows": rows, "tasks": payload["tasks"]}
+
+
+class _Drawer:
+    """Draws tasks of one set and split."""
+
+    def __init__(self, pool: LabeledPool, split: str, sizes: Sizes, seed: int) -> None:
+        assert pool.set is not None
+        self._pool, self._set, self._split, self._sizes, self._seed = pool, pool.set, split, sizes, seed
+        self._cells = pool.cells()
+        self._usable = usable_groups(self._cells, split, self._set.labels, sizes)
+
+    def draw(self, number: int, turn: int) -> Content:
+        """Task `number`, the set's `turn`-th."""
+        rng = generator(self._seed, LABELED, self._split, number)
+        kind = f"{LABELED}-{self._set.name}"
+        group = cluster_of(self._seed, kind, self._split, turn, self._usable)
+        labels = np.concatenate(
+            [balanced(rng, size, self._set.labels) for size in (self._sizes.support, self._sizes.query)]
+        )
+        examples = np.empty(len(labels), np.int64)
+        for label in range(self._set.labels):
+            mine = np.flatnonzero(labels == label)
+            cell = self._cells[f"{self._split}/{group}/{label}"]
+            examples[mine] = rng.choice(cell, len(mine), replace=False)
+        fields = self._set.fields
+        rows = np.repeat(self._pool.row_numbers(examples, fields), fields)
+        ids = pc.binary_join_element_wise(pa.repeat(self._set.name, len(rows)), pa.array(rows).cast(pa.string()), ":")
+        return Content(
+            [kind],
+            [self._set.labels],
+            labels,
+            lists(self._pool.texts(examples, fields), fields),
+            lists(ids, fields),
+            lists(pa.repeat(pa.scalar(group, pa.int32()), len(rows)), fields),
+            pa.nulls(len(examples), pa.list_(pa.int32())),
+            pa.repeat(pa.scalar(group, pa.int32()), len(examples)),
+        )

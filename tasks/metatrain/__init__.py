@@ -1,0 +1,1 @@
+"""Stage `metatrain`: the prompt initialization and the gradient regularizer, learned from the tasks."""

@@ -1,0 +1,141 @@
+"""Tasks for training: shuffled by seed and epoch, exactly resumable, tokenized ahead in the background."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from model.text.label_words import reworded, word_bank
+from model.text.templates import Form, Template, anchor_template
+from model.text.tokenization import TemplateTokenizer
+from model.text.tokenized_tasks import Task, tokenized
+from storage.errors import InputError
+from storage.tables.task_shards import CACHE_BYTES, TaskIndex, TaskShards, read_index
+from tasks.metatrain.prefetch import Prefetched
+from tasks.metatrain.task_order import LABEL_WORDS, Partner, Place, Share, TaskOrder
+
+State = dict[str, Any]
+"""Where a stream stands, as a checkpoint keeps it: epoch, position, and the seed and tasks they refer to."""
+
+
+@dataclass(frozen=True)
+class TaskBatch:
+    """One rank's tasks of one step.
+
+    Attributes:
+        tasks: the tasks, support and query sets.
+        partners: for each, the task its query set is mixed with (query set only); empty if none were asked for.
+        places: for each, its place in the sequence: what random draws of a step should follow from.
+        size: tasks of the step in all ranks together.
+        state: where the next batch begins; give it to `TaskReader.stream` to go on from there.
+    """
+
+    tasks: tuple[Task, ...]
+    partners: tuple[Task, ...]
+    places: tuple[Place, ...]
+    size: int
+    state: State
+
+
+@dataclass
+class TaskReader:
+    """Streams tokenized tasks of a folder of shards (storage.tables.task_shards).
+
+    Attributes:
+        folder: data/tasks.
+        tokenizer: of the backbone, with the longest input.
+        form: of the templates.
+        split: train or validation.
+        formats: formats wanted; None for all.
+        kinds: kinds wanted; None for all.
+        seed: what the order and the partners follow from.
+        batch_size: tasks of a step, in all ranks together.
+        share: which of them are this rank's.
+        partner: which tasks may be partners for mixing; None for no partners.
+        prefetch: steps tokenized ahead.
+        templates: templates of kinds that have their own (labeled sets).
+        varied: formats whose label words are drawn anew for each task and epoch.
+        cache_bytes: decoded row groups kept at once.
+    """
+
+    folder: Path
+    tokenizer: TemplateTokenizer
+    form: Form
+    split: str = "train"
+    formats: Collection[str] | None = None
+    kinds: Collection[str] | None = None
+    seed: int = 0
+    batch_size: int = 4
+    share: Share = field(default_factory=Share)
+    partner: Partner | None = None
+    prefetch: int = 4
+    templates: Mapping[str, Template] = field(default_factory=dict)
+    varied: Collection[str] = ()
+    cache_bytes: int = CACHE_BYTES
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.prefetch < 1:
+            raise ValueError(f"batch_size {self.batch_size} and prefetch {self.prefetch} must be at least 1")
+        self.tokenizer.require(self.form)
+        self.index: TaskIndex = read_index(self.folder, self.split, self.formats, self.kinds)
+        self.order = TaskOrder(self.index, self.seed)
+        self._bank = word_bank(self.tokenizer) if self.varied else ()
+        self._identity = {"seed": self.seed, "tasks": self.index.fingerprint()}
+
+    def __len__(self) -> int:
+        """Tasks of an epoch."""
+        return len(self.index)
+
+    def stream(self, state: State | None = None) -> Prefetched[TaskBatch]:
+        """Batches without end, from the beginning or from a state; leave it with `with` or `close()`."""
+        return Prefetched(self._batches(self._place(state)), self.prefetch)
+
+    def once(self) -> Prefetched[TaskBatch]:
+        """Every task once, in the order of the shards, for validation; the last batch may be short. No partners."""
+        return Prefetched(self._pass(), self.prefetch)
+
+    def _place(self, state: State | None) -> Place:
+        if state is None:
+            return Place()
+        other = [name for name, value in self._identity.items() if state.get(name) != value]
+        if other:
+            raise InputError(
+                f"{self.folder}: the state to resume from is of another {' and other '.join(other)}: start anew"
+            )
+        return Place.from_json(state, len(self))
+
+    def _batches(self, place: Place) -> Iterator[TaskBatch]:
+        with closing(TaskShards(self.index, self.cache_bytes)) as shards:
+            while True:
+                places, place = self.order.batch(place, self.batch_size)
+                own = tuple(places[position] for position in self.share.of(len(places)))
+                tasks = tuple(self._read(shards, self.order.task_at(one), one.epoch) for one in own)
+                partners: tuple[Task, ...] = ()
+                if self.partner is not None:
+                    numbers = [self.order.partner_at(one, self.partner) for one in own]
+                    partners = tuple(
+                        self._read(shards, number, one.epoch, roles=("query",))
+                        for number, one in zip(numbers, own, strict=True)
+                    )
+                yield TaskBatch(tasks, partners, own, len(places), self._identity | place.to_json())
+
+    def _pass(self) -> Iterator[TaskBatch]:
+        with closing(TaskShards(self.index, self.cache_bytes)) as shards:
+            for start in range(0, len(self.index), self.batch_size):
+                size = min(self.batch_size, len(self.index) - start)
+                own = [start + position for position in self.share.of(size)]
+                places = tuple(Place(0, number) for number in own)
+                yield TaskBatch(tuple(self._read(shards, number, 0) for number in own), (), places, size, {})
+
+    def _read(self, shards: TaskShards, number: int, epoch: int, roles: tuple[str, ...] = ("support", "query")) -> Task:
+        stored = shards.read(number)
+        template = self.templates.get(stored.kind) or anchor_template(
+            stored.kind, self.form, len(stored.examples[0].texts), stored.labels
+        )
+        if stored.format in self.varied:
+            draw = np.random.default_rng([self.seed, LABEL_WORDS, epoch, number])
+            template = reworded(template, stored.kind, self._bank, draw)
+        return tokenized(stored, template, self.tokenizer, roles)

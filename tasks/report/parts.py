@@ -1,0 +1,214 @@
+"""What a report is made of: sections of tables, figures, samples and notes, the same for HTML and for Markdown."""
+
+from dataclasses import dataclass, field
+
+from storage.queries.report_queries import Query
+
+NONE = "–"  # what a cell without a value shows
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell: its text, what it is sorted by, and what stands with a figure of a result table.
+
+    Attributes:
+        deviation: printed as a subscript.
+        best: the best of its column.
+        beside: the paper's figure.
+        code: printed as typed: hashes, parameters, ids.
+    """
+
+    text: str
+    value: float | str | None = None
+    deviation: str = ""
+    best: bool = False
+    beside: str = ""
+    code: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; `group` spans the neighbours that have the same."""
+
+    title: str
+    numeric: bool = False
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a part comes from: the queries that made it, or else a command that shows the same."""
+
+    queries: tuple[Query, ...] = ()
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with its caption; `breaks` are the rows that start a group."""
+
+    key: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    origin: Origin
+    breaks: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a series, with the edges of its band where it has one."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """A named line; `style` numbers its colour and dashes, `dots` draws its points too."""
+
+    name: str
+    style: int
+    points: tuple[Point, ...]
+    dotted: bool = False
+    dots: bool = False
+    labelled: bool = True
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A panel of lines over one x axis."""
+
+    title: str
+    x_title: str
+    y_title: str
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A run in a strip; `filled` if it was the chosen one of its seed."""
+
+    x: float
+    filled: bool
+    label: str
+
+
+@dataclass(frozen=True)
+class Strips:
+    """A panel of rows of dots over one x axis: (name, style, dots, middle) for each."""
+
+    title: str
+    x_title: str
+    rows: tuple[tuple[str, int, tuple[Dot, ...], float], ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A stage in the drawing of the DAG."""
+
+    name: str
+    facts: str
+    upstream: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The DAG, upstream first."""
+
+    boxes: tuple[Box, ...]
+
+
+Panel = Lines | Strips | Graph
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels under one caption, said in words by `alternative`, with their data as a table."""
+
+    key: str
+    caption: str
+    alternative: str
+    panels: tuple[Panel, ...]
+    origin: Origin
+    data: Table | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of an example as the model sees it: `template` words, a `text` of the corpus, or a `slot` for μ."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An example: where it is from, its input in pieces, its target."""
+
+    title: str
+    about: str
+    spans: tuple[Span, ...]
+    target: str
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Examples under one caption."""
+
+    key: str
+    caption: str
+    samples: tuple[Sample, ...]
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands to type, each with what it does."""
+
+    lines: tuple[tuple[str, str], ...]
+
+
+Part = Table | Figure | Samples | Note | Commands
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the report."""
+
+    key: str
+    title: str
+    lead: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole: a title, what there is to say at once, facts in a row, and the sections."""
+
+    title: str
+    summary: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+    sections: tuple[Section, ...]
+    metrics: dict[str, object] = field(default_factory=dict)
+
+
+def words(text: object, *, code: bool = False) -> Cell:
+    """A cell of text."""
+    return Cell(str(text), str(text), code=code)
+
+
+def number(value: float | None, form: str = ",") -> Cell:
+    """A cell of a number; a dash where there is none."""
+    return Cell(NONE, None) if value is None else Cell(format(value, form), value)

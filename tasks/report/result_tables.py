@@ -1,0 +1,244 @@
+"""The result tables in the paper's form: mean with deviation, best in bold, the average, the paper's figure beside."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from statistics import mean
+from typing import Any
+
+from storage.queries.report_queries import RESULTS, Row
+from tasks.method_names import in_order, method_name
+from tasks.params.learning_schema import ReportParams, TuneParams
+from tasks.report.paper_figures import AVERAGE, Figures, PaperFigure, paper_figures
+from tasks.report.parts import NONE, Cell, Column, Origin, Table
+
+FEW_SHOT, DOMAINS = "few-shot", "domains"
+PAPER_NAMES = {"t5-base": "T5-base", "flan-t5-xl": "Flan-T5-XL"}
+# The paper does not say how its PT starts: its figure stands beside both.
+_PAPER_METHOD = {"pt-vocabulary": "pt"}
+_AS = "as in the paper"
+_DIGITS = 4  # of metrics.json
+
+
+@dataclass(frozen=True)
+class Score:
+    """A method on a dataset, in percent; no deviation with one seed."""
+
+    mean: float
+    deviation: float | None
+    seeds: int
+    runs: int
+    examples: int | None
+    troubled: int
+
+
+Scores = dict[tuple[str, str], Score]
+"""By method and dataset."""
+
+
+def few_shot_scores(rows: Sequence[Row], tune: TuneParams) -> Scores:
+    """What was tested on the dataset that it was tuned on, for the datasets of `tune.datasets`."""
+    chosen = [row for row in rows if row["dataset"] == row["tested_on"] and row["dataset"] in tune.datasets]
+    return _scores(chosen, tune.shots)
+
+
+def domain_scores(rows: Sequence[Row], tune: TuneParams) -> Scores:
+    """What was tuned on the source domain, wherever tested."""
+    domains = {tune.domains.source, *tune.domains.targets}
+    chosen = [row for row in rows if row["dataset"] == tune.domains.source and row["tested_on"] in domains]
+    return _scores(chosen, tune.shots)
+
+
+def _scores(rows: Sequence[Row], shots: int) -> Scores:
+    """Of methods that use examples, those with the main number of them; inference may say 0."""
+    found: Scores = {}
+    for row in rows:
+        if row["mean"] is not None and row["shots"] in {shots, 0, None}:
+            names = ("mean", "deviation", "seeds", "runs", "examples", "troubled")
+            found[row["method"], row["tested_on"]] = Score(*(row[name] for name in names))
+    return found
+
+
+def result_tables(rows: Sequence[Row], tune: TuneParams, report: ReportParams) -> list[Table]:
+    """The few-shot table and the domain table, each where there is something to show."""
+    tables = []
+    few_shot, domains = few_shot_scores(rows, tune), domain_scores(rows, tune)
+    if few_shot:
+        columns = _columns(few_shot, tune.datasets, report)
+        caption = f"Few-shot learning: accuracy in percent, tuned on {_shots(tune)} a label and tested on its test set."
+        tables.append(_table("few-shot", caption, few_shot, [Column(name, numeric=True) for name in columns], report))
+    if len({dataset for _, dataset in domains}) > 1:
+        source, targets = tune.domains.source, tune.domains.targets
+        columns = _columns(domains, [str(source), *targets], report)
+        caption = f"Domain generalization: tuned on {source} alone ({_shots(tune)} a label), tested on every domain."
+        titled = [Column(name, numeric=True, group="source" if name == source else "target") for name in columns]
+        tables.append(_table("domains", caption, domains, titled, report))
+    return tables
+
+
+def _shots(tune: TuneParams) -> str:
+    return f"{tune.shots} example{'' if tune.shots == 1 else 's'}"
+
+
+def _columns(scores: Scores, every: Sequence[str], report: ReportParams) -> list[str]:
+    measured = {dataset for _, dataset in scores}
+    wanted = [name for name in report.datasets if name in every] or list(every)
+    return [name for name in wanted if name in measured]
+
+
+def _table(key: str, caption: str, scores: Scores, columns: Sequence[Column], report: ReportParams) -> Table:
+    names = [column.title for column in columns]
+    methods = in_order({method for method, dataset in scores if dataset in names})
+    paper = paper_figures(report.paper_figures, key) if report.paper_figures else {}
+    rows = [_row(method, names, scores, paper) for method in methods]
+    groups = [method_name(method).group for method in methods]
+    breaks = frozenset(place for place in range(1, len(groups)) if groups[place] != groups[place - 1])
+    averaged = (Column("average", numeric=True),) if len(names) > 1 else ()
+    return Table(
+        key,
+        caption,
+        (Column("method"), *columns, *averaged),
+        tuple(tuple(row) for row in _with_best(rows)),
+        Origin((RESULTS,)),
+        breaks,
+        tuple(_notes(key, scores, names, methods, paper, report)),
+    )
+
+
+def _row(method: str, names: Sequence[str], scores: Scores, paper: Figures) -> list[Cell]:
+    title = method_name(method).title
+    found = [scores.get((method, name)) for name in names]
+    printed = _PAPER_METHOD.get(method, method)
+    beside = [paper.get((printed, name)) for name in names]
+    cells = [_cell(score, figure) for score, figure in zip(found, beside, strict=True)]
+    if len(names) > 1:
+        cells.append(_average(found, _paper_average(paper, printed, names)))
+    return [Cell(title, title), *cells]
+
+
+def _cell(score: Score | None, figure: PaperFigure | None) -> Cell:
+    if score is None:
+        return Cell(NONE, None, beside=_printed(figure))
+    deviation = "" if score.deviation is None else f"{score.deviation:.1f}"
+    return Cell(f"{score.mean:.1f}", score.mean, deviation, beside=_printed(figure))
+
+
+def _average(found: Sequence[Score | None], figure: PaperFigure | None) -> Cell:
+    """Means of means and of deviations, as the paper has them; in brackets where a dataset is missing."""
+    there = [score for score in found if score is not None]
+    if not there:
+        return Cell(NONE, None, beside=_printed(figure))
+    average = mean(score.mean for score in there)
+    known = [score.deviation for score in there if score.deviation is not None]
+    deviation = f"{mean(known):.1f}" if len(known) == len(there) else ""
+    if len(there) < len(found):  # not to be ranked among averages over all
+        return Cell(f"({average:.1f})", None, deviation, beside=_printed(figure))
+    return Cell(f"{average:.1f}", average, deviation, beside=_printed(figure))
+
+
+def _paper_average(paper: Figures, method: str, names: Sequence[str]) -> PaperFigure | None:
+    """The average as printed where our columns are the paper's; else that of the columns we have."""
+    every = {dataset for _, dataset in paper} - {AVERAGE}
+    if set(names) == every:
+        return paper.get((method, AVERAGE))
+    figures = [paper[method, name] for name in names if (method, name) in paper]
+    if not figures or len(figures) < len(names):
+        return None
+    deviations = [figure.deviation for figure in figures if figure.deviation is not None]
+    return PaperFigure(
+        mean(figure.mean for figure in figures), mean(deviations) if len(deviations) == len(figures) else None
+    )
+
+
+def _printed(figure: PaperFigure | None) -> str:
+    if figure is None:
+        return ""
+    return f"{figure.mean:.1f}" + (f" ± {figure.deviation:.1f}" if figure.deviation is not None else "")
+
+
+def _with_best(rows: Sequence[list[Cell]]) -> list[list[Cell]]:
+    """Mark the highest figure of each column, every one that prints so; none where all are alike."""
+    marked = [list(row) for row in rows]
+    for place in range(1, len(rows[0]) if rows else 0):
+        values = [row[place].value for row in rows]
+        numbers = [value for value in values if isinstance(value, float)]
+        if len({f"{value:.1f}" for value in numbers}) < 2:
+            continue  # nobody is better than the others
+        for row in marked:
+            cell = row[place]
+            if isinstance(cell.value, float) and f"{cell.value:.1f}" == f"{max(numbers):.1f}":
+                row[place] = replace(cell, best=True)
+    return marked
+
+
+def _notes(
+    key: str, scores: Scores, names: Sequence[str], methods: Sequence[str], paper: Figures, report: ReportParams
+) -> list[str]:
+    shown = [score for (_, dataset), score in scores.items() if dataset in names]
+    seeds = max(score.seeds for score in shown)
+    over = f"{seeds} seed{'' if seeds == 1 else 's'}"
+    notes = [
+        f"Mean over {over}, with the sample standard deviation as subscript (in the average column its mean, {_AS})."
+    ]
+    notes.append("Bold: the best mean of a column. With few seeds, a difference within the deviations decides nothing.")
+    notes.extend(_tested_on(names, scores))
+    if report.paper_figures:
+        notes.append(
+            f"Small figures: the paper's, for {PAPER_NAMES[report.paper_figures]}, where it has the dataset and method."
+            if any((_PAPER_METHOD.get(method, method), name) in paper for method in methods for name in names)
+            else f"The paper has none of these datasets for {PAPER_NAMES[report.paper_figures]}."
+        )
+    fewer = [
+        f"{method_name(method).title} on {dataset} ({score.seeds} of {score.runs} runs)"
+        for (method, dataset), score in scores.items()
+        if dataset in names and score.seeds < score.runs
+    ]
+    if fewer:
+        notes.append(f"Without a score for every seed: {', '.join(fewer)}.")
+    tuned_once = key == DOMAINS  # the same runs in every column
+    troubled = {
+        f"{method_name(method).title}{'' if tuned_once else f' on {dataset}'} ({score.troubled} of {score.runs})"
+        for (method, dataset), score in scores.items()
+        if dataset in names and score.troubled
+    }
+    if troubled:
+        notes.append(f"Runs that collapsed or met a number that is not finite: {', '.join(sorted(troubled))}.")
+    return notes
+
+
+def _tested_on(names: Sequence[str], scores: Scores) -> list[str]:
+    """How many test examples there were, and how far a figure may be off for their number alone."""
+    tests = [
+        (name, score.mean, score.examples)
+        for name in names
+        for (_, dataset), score in scores.items()
+        if dataset == name and score.examples
+    ]
+    counts = {name: examples for name, _, examples in tests}
+    if not counts:
+        return []
+    if len(set(counts.values())) == 1:
+        tested = f"{next(iter(counts.values())):,} test examples" + (" of each" if len(counts) > 1 else "")
+    else:
+        tested = ", ".join(f"{count:,} examples of {name}" for name, count in counts.items())
+    error = max(sqrt(score * (100 - score) / examples) for _, score, examples in tests)
+    return [f"Tested on {tested}, whose choice alone gives a figure a standard error of up to {error:.1f} points."]
+
+
+def result_metrics(rows: Sequence[Row], tune: TuneParams) -> dict[str, Any]:
+    """The figures of both tables for `dvc metrics`: mean, deviation and seeds by experiment, dataset and method."""
+    metrics: dict[str, Any] = {}
+    for key, scores in ((FEW_SHOT, few_shot_scores(rows, tune)), (DOMAINS, domain_scores(rows, tune))):
+        section: dict[str, Any] = {}
+        for (method, dataset), score in sorted(scores.items()):
+            deviation = None if score.deviation is None else round(score.deviation, _DIGITS)
+            figures = {"mean": round(score.mean, _DIGITS), "deviation": deviation, "seeds": score.seeds}
+            section.setdefault(dataset, {})[method] = figures
+        for method in sorted({method for method, _ in scores}):
+            found = [scores.get((method, dataset)) for dataset in section]
+            if len(section) > 1 and None not in found:
+                average = mean(score.mean for score in found if score)
+                metrics.setdefault(key, {}).setdefault(AVERAGE, {})[method] = {"mean": round(average, _DIGITS)}
+        if section:
+            metrics[key] = section | metrics.get(key, {})
+    return metrics

@@ -1,0 +1,29 @@
+"""Stage `report`: all that was measured on one page, as HTML, as Markdown, and as metrics for DVC."""
+
+import orjson
+
+from storage.atomic import write_bytes
+from tasks.report.data import gather
+from tasks.report.html_page import page
+from tasks.report.markdown_page import markdown
+from tasks.report.parts import Figure, Table
+from tasks.report.sections import build
+from tasks.stage.contract import Record, Stage
+
+PAGE, TEXT, METRICS = "report/index.html", "report/report.md", "report/metrics.json"
+
+
+def run(stage: Stage) -> Record:
+    """Ask, draw and write."""
+    data = gather(stage)
+    report = build(data)
+    write_bytes(stage.output(PAGE), page(report).encode())
+    write_bytes(stage.output(TEXT), markdown(report).encode())
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
+    write_bytes(stage.output(METRICS), orjson.dumps(report.metrics, option=options))
+    parts = [part for section in report.sections for part in section.parts]
+    return {
+        "rows": sum(map(len, data.rows.values())),
+        "tables": sum(isinstance(part, Table) for part in parts),
+        "figures": sum(isinstance(part, Figure) for part in parts),
+    }

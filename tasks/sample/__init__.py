@@ -1,0 +1,1 @@
+"""Stage `sample`: documents drawn, filtered, deduplicated and split into sentences."""

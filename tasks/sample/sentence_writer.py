@@ -1,0 +1,180 @@
+"""The second pass: the sentences of the documents that stay, and the documents left out with the reason."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.parquet import write_shard
+from storage.records.documents import read_documents
+from tasks.params.schema import SampleParams
+from tasks.sample.document_index import normalized
+from tasks.sample.reading_units import parts_of
+from tasks.sample.sentences import sentence_spans
+from tasks.stage.contract import Record
+
+PARAMS = ("text_field", "shard_mb", "min_sentence_words", "max_sentence_words")
+WITHOUT_TEXT = frozenset({"duplicate", "not_drawn"})  # the text is found elsewhere, or was never wanted
+_FLUSH_SENTENCES = 16_384
+_LONGEST_COUNTED = 200  # words; the last bin of the histogram holds all longer sentences
+
+SENTENCES = pa.schema(
+    [
+        ("document_id", pa.string()),
+        ("index", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("words", pa.int32()),
+        ("text", pa.string()),
+    ]
+)
+DOCUMENTS = pa.schema(
+    [
+        ("document_id", pa.string()),
+        ("source", pa.string()),
+        ("file", pa.string()),
+        ("row", pa.int64()),
+        ("offset", pa.int64()),
+        ("bytes", pa.int64()),
+        ("words", pa.int64()),
+        ("sentences", pa.int32()),
+    ]
+)
+EXCLUDED = pa.schema(
+    [
+        ("document_id", pa.string()),
+        ("source", pa.string()),
+        ("file", pa.string()),
+        ("row", pa.int64()),
+        ("offset", pa.int64()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+        ("duplicate_of", pa.string()),
+        ("text", pa.string()),
+    ]
+)
+
+Verdict = dict[str, Any]
+
+
+def write_params(params: SampleParams) -> Record:
+    """The parameters the written shards depend on."""
+    chosen: Record = params.model_dump(include=set(PARAMS))
+    return chosen
+
+
+def write(payload: Record, folder: Path) -> Record:
+    """Write one unit's shards: a new one wherever another `shard_mb` of text has been read."""
+    params = SampleParams(**payload["params"])
+    size = int(params.shard_mb * 1e6)
+    provenance = {
+        "stage": "sample",
+        "source": payload["source"],
+        "parts": payload["parts"],
+        "params": payload["params"],
+    }
+    shards = []
+    for number, rows in groupby(_numbered(payload, params, size), key=lambda item: item[0]):
+        shard = _ShardWriter(payload["source"], params)
+        sentences = write_shard(
+            folder / f"sentences-{number}.parquet", SENTENCES, shard.sentences((v, t) for _, v, t in rows), provenance
+        )
+        write_shard(folder / f"documents-{number}.parquet", DOCUMENTS, [_table(shard.documents, DOCUMENTS)], provenance)
+        write_shard(folder / f"excluded-{number}.parquet", EXCLUDED, [_table(shard.excluded, EXCLUDED)], provenance)
+        shards.append({"number": number, "sentences": sentences} | shard.summary())
+    return {"shards": shards}
+
+
+def _numbered(payload: Record, params: SampleParams, size: int) -> Iterator[tuple[int, Verdict, str | None]]:
+    """Every document's verdict with the number of its shard, and its text if that is needed."""
+    before = 0
+    for verdict, text in _judged(payload, params):
+        yield before // size, verdict, text
+        before += verdict["bytes"]
+
+
+def _judged(payload: Record, params: SampleParams) -> Iterator[tuple[Verdict, str | None]]:
+    """Every document's verdict with its text; the unit is not read where no text of it is needed."""
+    verdicts = pq.ParquetFile(payload["verdicts_path"])
+    listed = (verdict for batch in verdicts.iter_batches(4_096, use_threads=False) for verdict in batch.to_pylist())
+    if not payload["texts"]:
+        yield from ((verdict, None) for verdict in listed)
+        return
+    documents = (document for part in parts_of(payload) for document in read_documents(part, params.text_field))
+    for verdict, document in zip(listed, documents, strict=True):
+        yield verdict, None if verdict["reason"] in WITHOUT_TEXT else normalized(document.text)
+
+
+def _table(rows: list[Record], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+class _ShardWriter:
+    """One shard in the making: sentences stream through, the short tables are gathered."""
+
+    def __init__(self, source: str, params: SampleParams) -> None:
+        self._source = source
+        self._words = range(params.min_sentence_words, params.max_sentence_words + 1)
+        self.documents: list[Record] = []
+        self.excluded: list[Record] = []
+        self.lengths: Counter[int] = Counter()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._columns: tuple[list[Any], ...] = ([], [], [], [], [], [])
+
+    def sentences(self, judged: Iterable[tuple[Verdict, str | None]]) -> Iterator[pa.RecordBatch]:
+        """The sentences of the documents that stay, batch by batch."""
+        for verdict, text in judged:
+            row = verdict | {"source": self._source}
+            if verdict["reason"] is None:
+                self.documents.append(
+                    row | {"sentences": self._split(verdict["document_id"], text or "", regular=verdict["regular"])}
+                )
+            else:
+                self.excluded.append(row | {"text": text})
+            if len(self._columns[0]) >= _FLUSH_SENTENCES:
+                yield self._batch()
+        if self._columns[0]:
+            yield self._batch()
+
+    def _split(self, document: str, text: str, *, regular: bool) -> int:
+        """Gather a document's sentences of allowed length; all are counted, so that index + 1 is always the next."""
+        spans = sentence_spans(text)
+        texts = [text[start:end] for start, end in spans]
+        if not regular:
+            texts = [" ".join(sentence.split()) for sentence in texts]
+        elif "\n" in text:
+            texts = [sentence.replace("\n", " ") for sentence in texts]
+        words = [sentence.count(" ") + 1 for sentence in texts]
+        self.lengths.update(words)
+        kept = [index for index, count in enumerate(words) if count in self._words]
+        documents, indexes, starts, ends, lengths, sentences = self._columns
+        documents.extend([document] * len(kept))
+        indexes.extend(kept)
+        starts.extend([spans[index][0] for index in kept])
+        ends.extend([spans[index][1] for index in kept])
+        lengths.extend([words[index] for index in kept])
+        sentences.extend([texts[index] for index in kept])
+        return len(spans)
+
+    def _batch(self) -> pa.RecordBatch:
+        arrays = [pa.array(column, field.type) for column, field in zip(self._columns, SENTENCES, strict=True)]
+        self._clear()
+        return pa.record_batch(arrays, schema=SENTENCES)
+
+    def summary(self) -> Record:
+        """What the shard holds, in figures."""
+        lengths: Counter[int] = Counter()
+        for words, count in self.lengths.items():
+            lengths[min(words, _LONGEST_COUNTED)] += count
+        return {
+            "documents": len(self.documents),
+            "bytes": sum(row["bytes"] for row in self.documents),
+            "words": sum(row["words"] for row in self.documents),
+            "lengths": sorted(lengths.items()),
+        }

@@ -1,0 +1,182 @@
+"""Sample: read the corpus, filter and deduplicate its documents, draw within the budget, cut into sentences.
+
+Two passes over the texts. `index` reads every unit (a file or a part of one), puts each document to the filters and
+hashes its shingles. From the indexes alone the selection is made, for the whole corpus at once. `write` reads again and
+writes the sentences of what stays, and what was left out with its reason. Reading twice is cheaper than keeping texts.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+
+from storage.atomic import write_bytes
+from storage.errors import InputError
+from storage.hashing import file_hash
+from storage.parquet import write_shard
+from storage.records.selection import IndexFile, Selection
+from storage.sources.source import read_manifest
+from tasks.params.schema import SampleParams
+from tasks.sample import sentence_writer
+from tasks.sample.document_index import INDEX, band_names, index, index_params
+from tasks.sample.filters import known_languages
+from tasks.sample.reading_units import Unit, cut_corpus, shard_name
+from tasks.sample.sentence_writer import WITHOUT_TEXT, write, write_params
+from tasks.stage.contract import Record, Shard, ShardResult, Stage
+
+CORPUS = "data/sources/corpus"
+DOCUMENTS = "data/corpus/documents"
+EXCLUDED = "data/corpus/excluded"
+SENTENCES = "data/corpus/sentences"
+METRICS = "data/metrics/sample.json"
+EXCLUDED_PLOT = "data/plots/excluded.csv"
+WORDS_PLOT = "data/plots/sentence_words.csv"
+
+_WORK = Path(".supmer", "tmp")
+_MEGABYTE = 1_000_000
+_DOCUMENTS = pa.schema([*sentence_writer.DOCUMENTS, ("split", pa.string()), ("shard", pa.string())])
+
+
+def run(stage: Stage) -> Record:
+    """Make the documents, sentences and excluded tables of the corpus."""
+    params = stage.params.sample
+    _check_language(params)
+    units = cut_corpus(read_manifest(stage.input(CORPUS)), stage.root, int(params.shard_mb * _MEGABYTE))
+    indexed = stage.map("index", index, [_index_shard(unit, params) for unit in units], "kB")
+    work = stage.root / _WORK / f"sample-{stage.fingerprint[:16]}"
+    with Selection(work) as selection:
+        excluded = _select(selection, units, indexed, params)
+        verdicts = [_write_verdicts(selection, number, work) for number in range(len(units))]
+        shards = [_write_shard(*each, params) for each in zip(units, verdicts, strict=True)]
+        written = stage.map("write", write, shards, "kB")
+        held_out = selection.put_aside(params.validation_share, stage.params.seed)
+        sources = _adopt(stage, selection, units, written)
+    summary = _summary(sources, excluded, held_out)
+    write_bytes(stage.output(METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
+    _write_plots(stage, excluded, written)
+    return {"rows": summary["sentences"]} | summary
+
+
+def _check_language(params: SampleParams) -> None:
+    if params.language in {None, "en"}:  # the usual: without waiting for the model
+        return
+    if params.language not in (known := known_languages()):
+        listed = ", ".join(sorted(known))
+        raise InputError(f"params.yaml: sample.language: {params.language!r} is not known: use null or one of {listed}")
+
+
+def _weight(unit: Unit) -> int:
+    return max(round(unit.size / 1000), 1)
+
+
+def _index_shard(unit: Unit, params: SampleParams) -> Shard:
+    name = f"{unit.source}/{unit.name}#{unit.number}"
+    return Shard(name, unit.payload() | {"params": index_params(params)}, _weight(unit), unit.hint())
+
+
+def _select(
+    selection: Selection, units: Sequence[Unit], indexed: Sequence[ShardResult], params: SampleParams
+) -> dict[str, int]:
+    """Make the selection; return how many documents are left out, by reason."""
+    listed = selection.load(_index_files(units, indexed))
+    if not listed:
+        files = sum(len(unit.parts) for unit in units if unit.number == 0)
+        raise InputError(
+            f"{CORPUS}: no document in {files} files: add documents, or check acquire.corpus in params.yaml"
+        )
+    drawn = selection.draw(int(params.budget_mb * _MEGABYTE))
+    if not drawn and (smallest := selection.smallest_text()):
+        needed = f"no text fits (the smallest has {smallest} bytes)"
+        raise InputError(f"params.yaml: sample.budget_mb: {params.budget_mb:g}: {needed}: raise it")
+    selection.link_near_duplicates(band_names(params.near_duplicates))
+    excluded = selection.decide()
+    if not drawn:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in list(excluded.items())[:3])
+        raise InputError(
+            f"{CORPUS}: every one of {listed} documents is filtered out ({reasons}): relax sample.* filters"
+        )
+    return excluded
+
+
+def _index_files(units: Sequence[Unit], indexed: Sequence[ShardResult]) -> list[IndexFile]:
+    """The indexes with the rows that lie before each unit in its file."""
+    files = []
+    before = 0
+    for unit, result in zip(units, indexed, strict=True):
+        before = before if unit.number else 0
+        files.append(IndexFile(result.folder / INDEX, unit.source, before))
+        before += result.record["rows"]
+    return files
+
+
+def _write_verdicts(selection: Selection, number: int, work: Path) -> tuple[Path, bool]:
+    """Hand one unit's verdicts to its writer; return where they are, and whether any needs the text."""
+    verdicts = selection.verdicts(number)
+    path = work / f"verdicts-{number}.parquet"
+    reasons: set[str | None] = set()
+
+    def noted() -> Iterator[pa.RecordBatch]:
+        for batch in verdicts:
+            reasons.update(batch.column("reason").unique().to_pylist())
+            yield batch
+
+    write_shard(path, verdicts.schema, noted(), {})
+    return path, not reasons <= WITHOUT_TEXT
+
+
+def _write_shard(unit: Unit, verdicts: tuple[Path, bool], params: SampleParams) -> Shard:
+    path, texts = verdicts
+    payload = unit.payload() | {"source": unit.source, "params": write_params(params), "verdicts": file_hash(path)}
+    hint = unit.hint() | {"verdicts_path": str(path), "texts": texts}
+    return Shard(f"{unit.source}/{unit.name}#{unit.number}", payload, _weight(unit), hint)
+
+
+def _adopt(
+    stage: Stage, selection: Selection, units: Sequence[Unit], written: Sequence[ShardResult]
+) -> dict[str, Counter[str]]:
+    """Put the shards in their places under their names; return the figures of each source."""
+    provenance = {"stage": "sample", "seed": stage.params.seed, "params": stage.params.sample.model_dump()}
+    totals: dict[str, Counter[str]] = {}
+    pairs = zip(units, written, strict=True)
+    for (source, file), results in groupby(pairs, key=lambda pair: (pair[0].source, pair[0].name)):
+        shards = [(result, shard) for _, result in results for shard in result.record["shards"]]
+        for number, (result, shard) in enumerate(shards):
+            name = shard_name(source, file, number)
+            for kind, output in (("sentences", SENTENCES), ("excluded", EXCLUDED)):
+                stage.adopt(result, f"{kind}-{shard['number']}.parquet", output, name)
+            table = selection.with_split(result.folder / f"documents-{shard['number']}.parquet")
+            table = table.append_column("shard", pa.array([name] * table.num_rows, pa.string()))
+            origin = {"source": source, "parts": result.shard.payload["parts"]}
+            write_shard(
+                stage.output(DOCUMENTS) / name, _DOCUMENTS, [table.select(_DOCUMENTS.names)], provenance | origin
+            )
+            figures = {key: shard[key] for key in ("documents", "bytes", "words", "sentences")}
+            totals.setdefault(source, Counter()).update(figures)
+    return totals
+
+
+def _summary(sources: Mapping[str, Counter[str]], excluded: Mapping[str, int], held_out: int) -> Record:
+    total: Counter[str] = sum(sources.values(), Counter())
+    return {
+        "documents": total["documents"],
+        "validation_documents": held_out,
+        "sentences": total["sentences"],
+        "words": total["words"],
+        "bytes": total["bytes"],
+        "excluded": dict(excluded),
+        "sources": {name: dict(figures) for name, figures in sorted(sources.items())},
+    }
+
+
+def _write_plots(stage: Stage, excluded: Mapping[str, int], written: Sequence[ShardResult]) -> None:
+    lengths: Counter[int] = Counter()
+    for result in written:
+        for shard in result.record["shards"]:
+            lengths.update(dict(shard["lengths"]))
+    reasons = [f"{count},{reason}" for reason, count in excluded.items()]
+    write_bytes(stage.output(EXCLUDED_PLOT), "\n".join(["documents,reason", *reasons, ""]).encode())
+    words = [f"{words},{count}" for words, count in sorted(lengths.items())]
+    write_bytes(stage.output(WORDS_PLOT), "\n".join(["words,sentences", *words, ""]).encode())

@@ -1,0 +1,1 @@
+"""The stage contract: inputs, outputs and shards, how shards are spread, and what they report."""

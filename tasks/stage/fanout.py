@@ -1,0 +1,95 @@
+"""Shards as Prefect tasks: results kept as JSON and keyed by content, so that a later run finds them."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import INPUTS, TASK_SOURCE
+from prefect.futures import as_completed
+from prefect.task_runners import TaskRunner
+from prefect.tasks import exponential_backoff
+
+from storage.errors import InputError, TransientError
+from tasks.stage import workers
+from tasks.stage.contract import Finished, Job, Record, finished_record
+
+RETRIES = 3
+
+
+def _may_pass(_task: object, _run: object, state: Any) -> bool:
+    """Whether a failure is worth a retry: trouble outside is, bad input and bugs are not."""
+    try:
+        state.result()
+    except (TransientError, ConnectionError, TimeoutError):
+        return True
+    except BaseException:  # noqa: BLE001 - only asking what it was; Prefect raises it again
+        return False
+    return False
+
+
+def run_shard(name: str, key: str, job: dict[str, Any]) -> Record:  # noqa: ARG001 - name and key are for Prefect
+    """Execute one job; `key` (stage, step and content hash) is what the kept result is found by."""
+    return workers.execute(Job(**job))
+
+
+shard = task(
+    name="shard",
+    task_run_name="{name}",
+    persist_result=True,
+    result_serializer="json",
+    # Not Prefect's default policy, whose key holds the run: after a crash it would redo every shard.
+    cache_policy=INPUTS - "job" - "name" + TASK_SOURCE,
+    retries=RETRIES,
+    retry_delay_seconds=exponential_backoff(backoff_factor=1),
+    retry_condition_fn=_may_pass,
+)(run_shard)
+
+
+@dataclass(frozen=True)
+class PrefectFanOut:
+    """Run shards on a Prefect task runner, inside a flow run of their own."""
+
+    runner: TaskRunner[Any]
+
+    def run(self, step: str, jobs: Sequence[Job], finished: Finished) -> None:
+        """Submit all jobs and report them as they end; the first failure ends the step."""
+        run_id = uuid.uuid4().hex
+        _steps[run_id] = (jobs, finished)
+        try:
+            step_flow: Any = flow(name=step, task_runner=self.runner, persist_result=False)(_fan_out)
+            step_flow(run_id)
+        finally:
+            del _steps[run_id]
+
+
+# A Dask worker is sent the flow with each shard: what cannot travel (a terminal, a callback) stays here.
+_steps: dict[str, tuple[Sequence[Job], Finished]] = {}
+
+
+def _fan_out(run_id: str) -> None:
+    jobs, finished = _steps[run_id]
+    waiting = {_start(job): job for job in jobs}
+    try:
+        for future in as_completed(list(waiting)):
+            job = waiting[future]
+            finished(job, _seen(job, future.result()))
+    except BaseException:
+        for future in waiting:
+            future.wrapped_future.cancel()
+        raise
+
+
+def _start(job: Job) -> Any:
+    """Submit a job; a result that Prefect has kept counts only while the shard's files are there and whole."""
+    folder = Path(job.folder)
+    key = "/".join(folder.parts[-3:])
+    return shard.with_options(refresh_cache=finished_record(folder) is None).submit(job.name, key, asdict(job))
+
+
+def _seen(job: Job, record: Record) -> Record:
+    if finished_record(Path(job.folder)) is None:
+        raise InputError(f"{job.folder}: done by a worker but not to be seen here: workers must share this file system")
+    return record

@@ -1,0 +1,92 @@
+"""Predictions of test examples: behind a tuned prompt, behind demonstrations, or behind nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from model.prompt.memory import halved, within_memory
+from model.prompt.passes import Passes
+from model.prompt.prediction import LabelScores, label_scores
+from model.text.demonstrations import Demonstration, DemonstrationPacker
+from model.text.tokenized_tasks import Ids
+from storage.hashing import json_hash
+from storage.prompts.prompt_artifact import Array, theta_hash
+from tasks.labeled.dataset import LabeledDataset, LabeledExample, few_shot_split
+from tasks.methods import ZERO_SHOT
+from tasks.tune.tokenized_form import TokenizedForm
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Predictions, and the hash of what stood before the examples: θ's, or that of the demonstrations."""
+
+    examples: Sequence[LabeledExample]
+    scores: LabelScores
+    tuned_hash: str
+
+    @property
+    def score(self) -> float:
+        """The share that is right."""
+        return float((np.array([one.label for one in self.examples]) == self.scores.predicted).mean())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The predictions as rows of a table."""
+        found = zip(self.examples, self.scores.predicted.tolist(), self.scores.log_probabilities.tolist(), strict=True)
+        return [
+            {
+                "example_id": one.example_id,
+                "label": one.label,
+                "predicted": predicted,
+                "log_probabilities": likely,
+                "tuned_hash": self.tuned_hash,
+            }
+            for one, predicted, likely in found
+        ]
+
+
+def with_prompt(passes: Passes, words: TokenizedForm, prompt: Array, examples: Sequence[LabeledExample]) -> Tested:
+    """Behind a prompt [P, d]."""
+    inputs = [one.input_ids for one in words.examples(examples)]
+    return Tested(examples, _scores(passes, words, prompt, inputs), theta_hash(prompt))
+
+
+def with_nothing(passes: Passes, words: TokenizedForm, examples: Sequence[LabeledExample]) -> Tested:
+    """The template alone."""
+    inputs = [one.input_ids for one in words.examples(examples)]
+    return Tested(examples, _scores(passes, words, _no_prompt(passes), inputs), json_hash([ZERO_SHOT]))
+
+
+def with_demonstrations(
+    passes: Passes,
+    words: TokenizedForm,
+    source: LabeledDataset,
+    draw: tuple[int, int],
+    room: int,
+    examples: Sequence[LabeledExample],
+) -> Tested:
+    """Behind demonstrations: the few training examples that `source` gives for a draw (shots, seed).
+
+    `room` are the tokens for all together.
+    """
+    tokenizer = words.tokenizer.limited(room)
+    shown = [Demonstration(one.texts, one.label) for one in few_shot_split(source, *draw).train]
+    demonstrated = TokenizedForm.of(source.form, words.template.form, tokenizer).template
+    packer = DemonstrationPacker(tokenizer, demonstrated, words.template, shown)
+    inputs = [np.array(ids, np.int32) for ids in packer.encode([one.texts for one in examples])]
+    told = json_hash([room, [[*one.texts, str(one.label)] for one in shown]])
+    return Tested(examples, _scores(passes, words, _no_prompt(passes), inputs), told)
+
+
+def _no_prompt(passes: Passes) -> Array:
+    return np.zeros((0, passes.backbone.width), np.float32)
+
+
+def _scores(passes: Passes, words: TokenizedForm, prompt: Array, inputs: Sequence[Ids]) -> LabelScores:
+    prompts = torch.from_numpy(prompt.copy())[None].to(passes.backbone.device)
+    return within_memory(
+        lambda: label_scores(passes, prompts, [0] * len(inputs), inputs, words.label_ids),
+        lambda: halved(passes, lambda _line: None),
+    )

@@ -1,0 +1,64 @@
+"""Where tuning starts: normal noise, random words of the vocabulary, or a learned prompt with its regularizer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from model.prompt.initial_prompt import initial_prompt
+from model.t5.backbone import Backbone
+from model.tuning.official import regularizer_of
+from model.tuning.runs import Regularizer
+from storage.errors import InputError
+from storage.prompts.prompt_artifact import PromptArtifact, read_prompt
+from tasks.methods import INITIALIZATIONS, chosen_prompt
+
+
+@dataclass(frozen=True)
+class Start:
+    """θ and ψφ* at the start of every run of a method: a learned artifact, or else an initialization by seed."""
+
+    tokens: int
+    initialization: Literal["normal", "vocabulary"] = "normal"
+    artifact: PromptArtifact | None = None
+
+    def prompt(self, backbone: Backbone, seed: int) -> Tensor:
+        """θ of a run, [P, d]."""
+        if self.artifact is None:
+            return initial_prompt(backbone, self.tokens, self.initialization, seed)
+        return torch.from_numpy(self.artifact.prompt.copy()).to(backbone.device)
+
+    def regularizer(self, backbone: Backbone) -> Regularizer | None:
+        """ψφ*, frozen; None where there is none."""
+        found = regularizer_of(self.artifact) if self.artifact else None
+        return found.to(backbone.device).requires_grad_(requires_grad=False) if found else None
+
+
+def read_start(method: str, tokens: int, prompts: Path, fields: int) -> Start:
+    """The start of a method, its prompt from the folder of all learned prompts."""
+    if method in INITIALIZATIONS:
+        return Start(tokens, INITIALIZATIONS[method])
+    folder = prompts / chosen_prompt(method, fields)
+    artifact = read_prompt(folder)
+    if len(artifact.prompt) != tokens:
+        raise InputError(f"{folder}: has {len(artifact.prompt)} tokens, not metatrain.prompt_tokens = {tokens}")
+    return Start(tokens, artifact=artifact)
+
+
+def refuse_misfit(artifact: PromptArtifact, where: str, width: int, backbone: dict[str, str]) -> None:
+    """Refuse a prompt that was learned for another backbone, by its width and by what it says of itself."""
+    own = artifact.prompt.shape[1]
+    if own != width:
+        raise InputError(
+            f"{where}: its rows have {own} numbers, the backbone {backbone['source']} takes {width}: "
+            "give a prompt that was learned for this backbone"
+        )
+    learned = artifact.about.get("backbone")
+    # An imported prompt may know its backbone by name alone, or not at all.
+    if isinstance(learned, dict) and learned.get("hash") and learned["hash"] != backbone["hash"]:
+        raise InputError(
+            f"{where}: was learned for {learned.get('source')} ({str(learned['hash'])[:12]}), the backbone here is "
+            f"{backbone['source']} ({backbone['hash'][:12]}): a prompt fits the backbone it was learned for"
+        )

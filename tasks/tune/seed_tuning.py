@@ -1,0 +1,140 @@
+"""Tuning a prompt on one labeled set by one method: all seeds and learning rates together, resumable at any step."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from model.prompt.passes import Passes
+from model.tuning.runs import Tuned, TuneForm, TuneRun, best_rate
+from model.tuning.tuner import Tuner, grouped
+from storage.errors import InputError, first_line
+from storage.prompts.checkpoints import Checkpoint, last_checkpoint, put_aside, write_checkpoint
+from tasks.labeled.dataset import FewShotSplit, LabeledDataset, few_shot_split
+from tasks.tune.initialization import Start
+from tasks.tune.plan import Tuning
+from tasks.tune.tokenized_form import TokenizedForm
+
+TELL_SECONDS = 0.5
+
+Told = Callable[[float, str], None]
+"""Takes the share that is done and a remark."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that the runs of a tuning share."""
+
+    tuning: Tuning
+    dataset: LabeledDataset
+    start: Start
+    passes: Passes
+    words: TokenizedForm
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.tuning.dataset}/{self.tuning.method}"
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where checkpoints go; `key` names the tuning and everything it depends on: that of another is never resumed."""
+
+    folder: Path
+    key: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SeedTuned:
+    """What came of one seed: a result for each learning rate, and which of them validation chose."""
+
+    seed: int
+    start: Tensor
+    split: FewShotSplit
+    results: tuple[Tuned, ...]
+
+    @property
+    def chosen(self) -> int:
+        """The number of the learning rate."""
+        return best_rate(self.results)
+
+
+def tune_seeds(
+    setup: Setup, seeds: Sequence[int], work: Work, told: Told, say: Callable[[str], None]
+) -> list[SeedTuned]:
+    """Tune every (seed, learning rate) through the backbone together; from the last checkpoint, if there is one."""
+    tuning, backbone, words = setup.tuning, setup.passes.backbone, setup.words
+    regularizer = setup.start.regularizer(backbone)
+    splits = [few_shot_split(setup.dataset, tuning.shots, seed) for seed in seeds]
+    starts = [setup.start.prompt(backbone, seed) for seed in seeds]
+    runs = [
+        TuneRun(theta, rate, seed, train, validation, regularizer)
+        for seed, theta, split in zip(seeds, starts, splits, strict=True)
+        for train, validation in [(words.examples(split.train), words.examples(split.validation))]
+        for rate in tuning.learning_rates
+    ]
+    found: list[Tuned] = []
+    groups = grouped(runs)
+    for number, group in enumerate(groups):
+        tuner = Tuner(
+            setup.passes, group, words.label_ids, TuneForm(tuning.batch_size, tuning.epochs, tuning.evaluate_every), say
+        )
+        place = Work(work.folder / str(number), work.key, work.seconds)
+        _to_the_end(tuner, setup.name, place, _part(told, number, groups), say)
+        found += tuner.results()
+    rates = len(tuning.learning_rates)
+    return [
+        SeedTuned(seed, theta, split, tuple(found[place * rates : (place + 1) * rates]))
+        for place, (seed, theta, split) in enumerate(zip(seeds, starts, splits, strict=True))
+    ]
+
+
+def _part(told: Told, number: int, groups: Sequence[object]) -> Told:
+    return lambda share, note: told((number + share) / len(groups), note)
+
+
+def _to_the_end(tuner: Tuner, name: str, work: Work, told: Told, say: Callable[[str], None]) -> None:
+    _resume(tuner, name, work, say)
+    began, saved, shown, before = time.monotonic(), time.monotonic(), 0.0, tuner.step
+
+    def after_step() -> None:
+        nonlocal saved, shown
+        now = time.monotonic()
+        if now - saved >= work.seconds or tuner.ended:
+            _save(tuner, work)
+            saved = time.monotonic()
+        if now - shown >= TELL_SECONDS:
+            shown = now
+            rate = (tuner.step - before) / max(now - began, 1e-9)
+            told(tuner.step / max(tuner.steps, 1), f"{name}: step {tuner.step} of {tuner.steps}, {rate:.2g} a second")
+
+    try:
+        tuner.tune(after_step)
+    except MemoryError as error:
+        raise InputError(
+            f"{name}: memory ran out with a few rows at a time ({first_line(error)}): lower tune.max_length or "
+            "metatrain.prompt_tokens, or take a larger device"
+        ) from error
+
+
+def _save(tuner: Tuner, work: Work) -> None:
+    arrays, rest = tuner.state()
+    state = rest | {"key": work.key, "threads": torch.get_num_threads()}
+    write_checkpoint(work.folder, Checkpoint(tuner.step, arrays, state))
+
+
+def _resume(tuner: Tuner, name: str, work: Work, say: Callable[[str], None]) -> None:
+    found, damaged = last_checkpoint(work.folder)
+    for path in damaged:
+        say(f"{name}: warning: {path} is damaged: it is passed over")
+    put_aside(damaged)
+    if found is not None and found.state["key"] == work.key:
+        tuner.resume(found.arrays, found.state)
+        torch.set_num_threads(min(found.state["threads"], len(os.sched_getaffinity(0))))  # the same bits, if it may be
+        say(f"{name}: going on from step {found.step}")

@@ -1,0 +1,224 @@
+"""`supmer predict` answers every row in order, from any kind of data, and refuses what is wrong in one line."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from flows.cli import main
+from flows.commands import predict
+from model import PromptedClassifier
+from support.tuned_prompts import PAIR, acquire_backbone, save_backbone, save_prompt
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = ["the river and the city council", "winter morning", "music of the garden, a letter: yes", "no"]
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    return save_backbone(tmp_path_factory.mktemp("backbone") / "t5")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory, backbone):
+    return save_prompt(tmp_path_factory.mktemp("prompts") / "tuned", backbone)
+
+
+@pytest.fixture(scope="module")
+def expected(tuned, backbone):
+    return PromptedClassifier.from_pretrained(tuned, backbone).predict(TEXTS)
+
+
+@pytest.fixture
+def supmer(tuned, backbone, tmp_path, monkeypatch, capsys):
+    """Run `supmer predict` in an empty folder: the exit code, the lines of output, and what else it said."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, prompt=tuned, given=backbone, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        named = ["--prompt", prompt, *(["--backbone", given] if given else []), *arguments]
+        monkeypatch.setattr(sys, "argv", ["supmer", "predict", *map(str, named)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return left.value.code, [json.loads(line) for line in out.splitlines()], err
+
+    return run
+
+
+def as_lines(predictions):
+    return [
+        {"predicted": one.label, "probabilities": pytest.approx(one.probabilities, abs=1e-5)} for one in predictions
+    ]
+
+
+def json_lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_every_row_is_answered_in_order_whatever_the_block(supmer, tmp_path, expected):
+    (tmp_path / "new.jsonl").write_text(json_lines({"text": text} for text in TEXTS))
+    for block in (1, 3, 1024):
+        assert supmer("--data", "new.jsonl", "--block", block) == (0, as_lines(expected), "")
+
+
+def test_a_block_is_bounded_in_bytes_too(supmer, tmp_path, expected, monkeypatch):
+    monkeypatch.setattr(predict, "BLOCK_BYTES", 40)
+    asked = []
+    ask = PromptedClassifier.predict
+    monkeypatch.setattr(PromptedClassifier, "predict", lambda self, rows: asked.append(len(rows)) or ask(self, rows))
+    (tmp_path / "new.jsonl").write_text(json_lines({"text": text} for text in TEXTS))
+    assert supmer("--data", "new.jsonl")[1] == as_lines(expected)
+    assert len(asked) > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "content"),
+    [
+        ([], json_lines({"text": text} for text in TEXTS)),
+        ([], "\n".join(TEXTS)),
+        (["--format", "csv", "--text", "review"], "review\n" + "".join(f'"{text}"\n' for text in TEXTS)),
+    ],
+)
+def test_standard_input_is_taken(supmer, expected, arguments, content):
+    assert supmer("--data", "-", *arguments, stdin=content.encode()) == (0, as_lines(expected), "")
+
+
+def test_other_fields_pass_through_if_asked_for(supmer, tmp_path, expected):
+    rows = [{"id": number, "label": "gold", "text": text} for number, text in enumerate(TEXTS)]
+    (tmp_path / "new.jsonl").write_text(json_lines(rows))
+    answers = as_lines(expected)
+    kept = [{"id": row["id"], **answer} for row, answer in zip(rows, answers, strict=True)]
+    assert supmer("--data", "new.jsonl", "--keep", "id")[1] == kept
+    everything = [{**row, **answer} for row, answer in zip(rows, answers, strict=True)]
+    assert supmer("--data", "new.jsonl", "--keep-all")[1] == everything
+
+
+def test_a_field_that_would_be_overwritten_is_refused(supmer, tmp_path):
+    (tmp_path / "new.jsonl").write_text(json_lines([{"text": "a river", "predicted": "old"}]))
+    code, lines, said = supmer("--data", "new.jsonl", "--keep-all")
+    assert (code, lines) == (2, [])
+    assert "its field predicted would be overwritten" in said
+
+
+def test_a_template_of_two_texts_takes_two_fields(supmer, tmp_path, backbone):
+    pair = save_prompt(tmp_path / "pair", backbone, PAIR)
+    (tmp_path / "new.jsonl").write_text(json_lines([{"premise": "the river", "claim": "the city"}]))
+    named = ["--text", "premise", "--text", "claim"]
+    code, (line,), _ = supmer("--data", "new.jsonl", *named, prompt=pair)
+    assert code == 0
+    (expected,) = PromptedClassifier.from_pretrained(pair, backbone).predict([("the river", "the city")])
+    assert line["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
+    code, _, said = supmer("--data", "new.jsonl", *named[:2], prompt=pair)
+    assert code == 2
+    assert "takes sentence1, sentence2: name 2 fields, in that order" in said
+
+
+def test_the_output_file_is_whole_or_absent(supmer, tmp_path, expected):
+    (tmp_path / "new.txt").write_text("\n".join(TEXTS))
+    assert supmer("--data", "new.txt", "--output", "out/labels.jsonl") == (0, [], "")
+    assert [json.loads(line) for line in (tmp_path / "out/labels.jsonl").read_text().splitlines()] == as_lines(expected)
+    (tmp_path / "bad.txt").write_text("\n".join([*TEXTS, "", "more"]))
+    code, _, said = supmer("--data", "bad.txt", "--output", "out/bad.jsonl")
+    assert code == 2
+    assert said == "supmer: bad.txt: line 5: text is empty or no text: mend or remove it\n"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["labels.jsonl"]
+
+
+def test_rows_before_a_bad_one_are_answered(supmer, tmp_path, expected):
+    (tmp_path / "new.jsonl").write_text(json_lines([{"text": text} for text in TEXTS[:3]] + [{"body": "x"}]))
+    code, lines, said = supmer("--data", "new.jsonl")
+    assert (code, lines) == (2, as_lines(expected[:3]))
+    assert said.count("\n") == 1
+    assert "new.jsonl: line 4: no field 'text' (found: body)" in said
+
+
+def test_the_workspace_s_backbone_is_the_default(supmer, tmp_path, backbone, expected):
+    acquire_backbone(tmp_path, backbone)
+    folder = save_prompt(tmp_path / "artifacts/tuned/movies/supmer", backbone)
+    assert supmer("--data", "-", prompt=folder, given=None, stdin=b"winter morning")[1] == as_lines(expected[1:2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "none.jsonl"], "none.jsonl: no such file"),
+        (["--data", "."], ".: no such file"),
+        (["--data", "-", "--format", "parquet"], "a stream cannot be Parquet"),
+        (["--data", "-", "--output", "."], ".: is a folder: name a file"),
+    ],
+)
+def test_wrong_arguments_are_one_line(supmer, arguments, message):
+    code, lines, said = supmer(*arguments)
+    assert (code, lines, said.count("\n")) == (2, [], 1)
+    assert message in said
+
+
+@pytest.mark.parametrize("closed", ["standard input", "standard output"])
+def test_a_closed_stream_is_told_before_the_model_is_loaded(tmp_path, closed):
+    descriptor = 0 if closed == "standard input" else 1
+    command = [sys.executable, "-m", "flows.cli", "predict", "--prompt", "no-such", "--data", "-"]
+    found = subprocess.run(
+        ["sh", "-c", f'"$@" {descriptor}<&-', "sh", *command],
+        cwd=tmp_path,
+        input=b"a river\n" if descriptor else None,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    assert (found.returncode, found.stderr.decode().count("\n")) == (2, 1)
+    assert f"{closed}: is closed: " in found.stderr.decode()
+
+
+def test_a_model_of_another_role_is_not_taken_for_the_backbone(supmer, tmp_path, backbone):
+    acquire_backbone(tmp_path, backbone)
+    other = save_backbone(tmp_path / "other", seed=1)
+    acquire_backbone(tmp_path / "elsewhere", other)
+    (tmp_path / "elsewhere/data/sources/backbone").rename(tmp_path / "data/sources/embedder")
+    assert supmer("--data", "-", given="data/sources/backbone", stdin=b"a river")[0] == 0
+    code, _, said = supmer("--data", "-", given="data/sources/embedder", stdin=b"a river")
+    assert (code, f"{other}: not the backbone that" in said) == (2, True)
+
+
+def test_another_backbone_is_refused_unless_any_is_allowed(supmer, tmp_path):
+    other = save_backbone(tmp_path / "other", seed=1)
+    code, _, said = supmer("--data", "-", given=other, stdin=b"a river")
+    assert code == 2
+    assert "not the backbone that" in said
+    assert supmer("--data", "-", "--any-backbone", given=other, stdin=b"a river")[0] == 0
+
+
+def test_long_work_tells_how_far_it_is(supmer, tmp_path, monkeypatch):
+    monkeypatch.setattr(predict, "PROGRESS_SECONDS", 0.0)
+    (tmp_path / "new.txt").write_text("\n".join(TEXTS))
+    _, lines, said = supmer("--data", "new.txt", "--block", 2)
+    assert len(lines) == 4
+    told = said.splitlines()
+    assert told[-1].startswith("  predict: 4 examples, ")
+    assert told[-1].endswith("100% of new.txt read")
+
+
+def test_a_stream_is_answered_while_it_goes_on(tuned, backbone, tmp_path, expected):
+    """A real process: the answer to a line comes before the next line is written."""
+    named = ["predict", "--prompt", tuned, "--backbone", backbone, "--data", "-", "--block", "1"]
+    command = [sys.executable, "-c", "from flows.cli import main; main()", *named]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, env=environment
+    ) as process:
+        for text, wanted in zip(TEXTS, as_lines(expected), strict=True):
+            process.stdin.write(text.encode() + b"\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline()) == wanted
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+def test_the_help_has_examples(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["supmer", "predict", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "supmer predict --prompt artifacts/tuned/movies/supmer --data new.jsonl" in capsys.readouterr().out

@@ -1,0 +1,185 @@
+"""`supmer tune`: a user's own file becomes a prompt, with no registry entry; what is wrong is said in one line."""
+
+import shutil
+import sys
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from conftest import REPOSITORY
+from flows.cli import main
+from storage.prompts.prompt_artifact import read_prompt
+from support.training_room import save_backbone
+from support.tuning_room import write_learned, write_rows
+from support.vector_corpus import Corpus
+
+QUICK = ("--shots", "3", "--seeds", "1,2", "--learning-rates", "0.1,1.0", "--epochs", "3")
+SETTINGS = ("-S", "metatrain.prompt_tokens=3", "-S", "metatrain.template=sentinel", "-S", "tune.max_length=40")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    for role in ("backbone", "embedder"):
+        save_backbone(folder / role)
+    return folder
+
+
+@pytest.fixture
+def supmer(tmp_path, models, monkeypatch, capsys):
+    """The command in a small workspace: arguments to exit code, output and errors."""
+    shutil.copyfile(REPOSITORY / "params.yaml", tmp_path / "params.yaml")
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    for name in (".dvc", ".git", "elsewhere"):
+        (tmp_path / name).mkdir()
+    Corpus(tmp_path, {}).link_models(models)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    write_rows(tmp_path / "elsewhere" / "mine.jsonl", 20, "mine")
+
+    def call(*arguments):
+        monkeypatch.chdir(tmp_path / "elsewhere")  # the command goes to the workspace's root
+        monkeypatch.setattr(sys, "argv", ["supmer", "tune", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code, out, err
+
+    return call
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_file_becomes_a_prompt_and_a_table_of_results(supmer, tmp_path):
+    code, out, err = supmer("--data", "mine.jsonl", "--text", "text", "--output", "mine", *QUICK, *SETTINGS)
+    assert code == 0, err
+    assert "4 runs together from pt-vocabulary" in out
+    assert "accuracy on the rest: " in out
+    assert "over 2 seeds" in out
+    folder = tmp_path / "elsewhere" / "mine"
+    downstream = read_prompt(folder).about["downstream"]
+    assert downstream["fields"] == ["text"]
+    assert (downstream["dataset"], downstream["shots"]) == ("mine", 3)
+    rows = orjson.loads((folder / "results.json").read_bytes())
+    assert [row["seed"] for row in rows] == [1, 2]
+    assert [row["examples"] for row in rows] == [8, 8]  # what two times three of two labels leave of twenty
+    assert downstream["validation_score"] == max(row["validation_score"] for row in rows)
+    assert not list((tmp_path / ".supmer/own-tuning").glob("*"))
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_it_starts_from_a_prompt_with_words_and_a_template_of_ones_own(supmer, tmp_path):
+    write_learned(tmp_path / "elsewhere" / "learned", 4, 1, regularized=True)
+    own = ("--template", "{text} It was <X>.", "--verbalizer", "0=river,1=city")
+    code, _, err = supmer("--data", "mine.jsonl", "--prompt", "learned", "--output", "mine", *own, *QUICK, *SETTINGS)
+    assert code == 0, err
+    artifact = read_prompt(tmp_path / "elsewhere" / "mine")
+    assert artifact.prompt.shape == (4, 16)
+    downstream = artifact.about["downstream"]
+    assert (downstream["template"], downstream["words"]) == ("{text} It was <X>.", ["river", "city"])
+    assert downstream["method"] == "learned"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--data", "none.jsonl"), "none.jsonl: not there"),
+        (("--data", "mine.jsonl", "--text", "review"), "review"),
+        (("--data", "mine.jsonl", "--shots", "15"), "has 10 examples to learn from"),
+        (("--data", "mine.jsonl", "--verbalizer", "0,1"), "write LABEL=WORD"),
+        (("--data", "mine.jsonl", "--verbalizer", "0=yes,7=no"), "no word for 1"),
+        (("--data", "mine.jsonl", "--seeds", "ten"), "--seeds ten: write numbers"),
+        (("--data", "mine.jsonl", "--learning-rates", "0"), "--learning-rates 0: rates are above 0"),
+        (("--data", "mine.jsonl", "--seeds", "3000000000"), "--seeds 3000000000: seeds are from 0 to 2,147,483,647"),
+        (("--data", "mine.jsonl", "--seeds", "1,1"), "--seeds 1,1: each once"),
+        (("--data", "mine.jsonl", "--output", "mine.jsonl/x"), "mine.jsonl: name another place"),
+        (("--data", "mine.jsonl", "--prompt", "no-such"), "no config.json in it"),
+        (("--data", "mine.jsonl", "--prompt", "wide", "--init", "normal"), "the one or the other"),
+        (("--data", "mine.jsonl", "--backbone", "no-such"), "give the folder of a model"),
+        (("--data", "mine.jsonl", "--template", "{text} {other}"), "other"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(supmer, tmp_path, arguments, said):
+    code, _, err = supmer("--output", "mine", *arguments, *SETTINGS)
+    assert code == 2
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "elsewhere" / "mine").exists()
+
+
+def test_a_prompt_of_another_backbone_is_refused(supmer, tmp_path):
+    import numpy as np
+
+    from storage.prompts.prompt_artifact import PromptArtifact, write_prompt
+
+    here = tmp_path / "elsewhere"
+    write_prompt(here / "wide", PromptArtifact(np.zeros((3, 20), np.float32)), "")
+    code, _, err = supmer("--data", "mine.jsonl", "--prompt", "wide", "--output", "mine", *QUICK, *SETTINGS)
+    assert (code, "its rows have 20 numbers, the backbone path:x takes 16" in err) == (2, True)
+    about = {"backbone": {"source": "hf:other/model", "hash": "0" * 64}}
+    write_prompt(here / "foreign", PromptArtifact(np.zeros((3, 16), np.float32), {}, about), "")
+    code, _, err = supmer("--data", "mine.jsonl", "--prompt", "foreign", "--output", "mine", *QUICK, *SETTINGS)
+    assert (code, "was learned for hf:other/model (000000000000)" in err) == (2, True)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_prompt_that_does_not_know_the_files_of_its_backbone_may_start(supmer, tmp_path):
+    import numpy as np
+
+    from storage.prompts.prompt_artifact import PromptArtifact, write_prompt
+
+    about = {"backbone": {"source": "hf:org/model", "hash": ""}}
+    write_prompt(tmp_path / "elsewhere/foreign", PromptArtifact(np.ones((3, 16), np.float32), {}, about), "")
+    code, _, err = supmer("--data", "mine.jsonl", "--prompt", "foreign", "--text", "text", *QUICK, *SETTINGS)
+    assert code == 0, err
+    assert read_prompt(tmp_path / "elsewhere" / "mine-prompt").about["downstream"]["method"] == "foreign"
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_seed_that_died_is_not_taken_for_the_best(supmer, tmp_path, monkeypatch):
+    from tasks.tune import own_data
+
+    def dying(setup, seeds, *rest):
+        first, second = tuned(setup, seeds, *rest)
+        dead = [replace(one, status="nan", best=replace(one.best, validation_score=1.0)) for one in first.results]
+        return [replace(first, results=tuple(dead)), second]
+
+    tuned = own_data.tune_seeds
+    monkeypatch.setattr(own_data, "tune_seeds", dying)
+    code, out, err = supmer("--data", "mine.jsonl", "--text", "text", "--output", "mine", *QUICK, *SETTINGS)
+    assert code == 0, err
+    assert "nan" in out
+    assert read_prompt(tmp_path / "elsewhere" / "mine").about["downstream"]["seed"] == 2
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_after_ctrl_c_the_same_command_goes_on_unless_the_regularizer_is_another(supmer, tmp_path, monkeypatch):
+    from model.tuning.tuner import Tuner
+
+    def interrupted(self):
+        if self.step == 2:
+            raise KeyboardInterrupt
+        plain(self)
+
+    plain, here = Tuner.advance, tmp_path / "elsewhere"
+    command = ("--data", "mine.jsonl", "--prompt", "learned", "--text", "text", *QUICK, *SETTINGS)
+    command += ("-S", "tune.checkpoint_seconds=0.000001")
+    write_learned(here / "learned", 3, 1, regularized=True)
+    monkeypatch.setattr(Tuner, "advance", interrupted)
+    code, _, err = supmer(*command)
+    assert (code, "interrupted: the same command goes on" in err) == (130, True)
+    monkeypatch.setattr(Tuner, "advance", plain)
+    assert "going on from step 2" in supmer(*command)[1]
+    monkeypatch.setattr(Tuner, "advance", interrupted)
+    assert supmer(*command, "--output", "other")[0] == 130
+    monkeypatch.setattr(Tuner, "advance", plain)
+    theta = (here / "learned" / "prompt.safetensors").read_bytes()
+    write_learned(here / "learned", 3, 2, regularized=True)
+    (here / "learned" / "prompt.safetensors").write_bytes(theta)
+    code, out, err = supmer(*command, "--output", "other")
+    assert (code, "going on" in out) == (0, False), err
+
+
+def test_an_output_that_is_there_is_left_alone(supmer, tmp_path):
+    (tmp_path / "elsewhere" / "mine").mkdir()
+    code, _, err = supmer("--data", "mine.jsonl", "--output", "mine")
+    assert (code, "is there already" in err) == (2, True)

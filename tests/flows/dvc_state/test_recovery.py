@@ -1,0 +1,77 @@
+"""What a crash or an interruption leaves in DVC's files and in the workspace's own lock."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from flows.dvc_state.recovery import mend
+from flows.lock import LOCK, Holder, stopped, workspace_lock
+
+# Of a library that DVC reads its paths with.
+pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")
+
+DEAD = Holder(os.getpid(), "supmer run", "then")  # the number of a run that died, borne by another process now
+
+
+@pytest.fixture
+def claims(audited):
+    return audited / ".dvc/tmp/rwlock"
+
+
+def claim(pid):
+    return {"pid": pid, "cmd": "supmer run"}
+
+
+def test_the_claims_of_the_dead_are_dropped_and_those_of_the_living_stay(audited, claims):
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as living:
+        gone = subprocess.Popen([sys.executable, "-c", ""])
+        gone.wait()
+        held = {
+            "read": {"/a": [claim(DEAD.pid), claim(living.pid)], "/b": [claim(gone.pid)]},
+            "write": {"/c": claim(DEAD.pid), "/d": claim(living.pid)},
+        }
+        claims.write_text(json.dumps(held))
+        mend(audited, DEAD)
+        living.stdin.close()
+    assert json.loads(claims.read_text()) == {"read": {"/a": [claim(living.pid)]}, "write": {"/d": claim(living.pid)}}
+
+
+@pytest.mark.parametrize("content", ["", '{"read": {"/a": [{"pi', "[]", '{"read": {"/a": [{"pid": "x"}]}}'])
+def test_claims_cut_short_are_dropped_for_dvc_would_refuse_to_read_them(audited, claims, content):
+    claims.write_text(content)
+    mend(audited, DEAD)
+    assert not claims.exists()
+
+
+def test_what_was_half_written_goes(audited):
+    left = [
+        audited / "data/corpus/.documents.partial-old-1/0.parquet",
+        audited / "data/corpus/sentences.partial-2/0.parquet",
+        audited / ".supmer/shards/sample/write/abc.partial-3/out",
+        audited / ".supmer/shards/sample/write/abd/.out.partial-4",
+        audited / ".supmer/.dvc.lock.partial-5",
+        audited / ".supmer/tmp/sample-0123456789abcdef/selection.duckdb",
+    ]
+    living = audited / ".supmer/tmp/duckdb-1-0/spill"
+    for path in (*left, living):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    whole = sorted((audited / "data/corpus/documents").iterdir())
+    mend(audited, DEAD)
+    assert [path for path in left if path.exists()] == []
+    assert living.exists()
+    assert sorted((audited / "data/corpus/documents").iterdir()) == whole
+
+
+def test_an_interrupted_run_is_on_record_as_one_with_something_to_mend(tmp_path):
+    (tmp_path / LOCK).parent.mkdir()
+    (tmp_path / LOCK).write_bytes(json.dumps({"pid": 1, "command": "supmer run", "since": "then"}).encode())
+    stopped(tmp_path)
+    with workspace_lock(tmp_path, "supmer run") as lock:
+        assert lock.dead == Holder(1, "supmer run", "then", interrupted=True)
+        lock.mended = True
+    with workspace_lock(tmp_path, "supmer run") as lock:
+        assert lock.dead is None

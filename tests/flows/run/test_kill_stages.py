@@ -1,0 +1,99 @@
+"""Killed where sentences become vectors, clusters and tasks: the next run goes on, and comes to the same bytes."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import test_dask
+from ruamel.yaml import YAML
+from test_kill import Versions, assert_recorded, assert_whole, finished, grown
+
+from conftest import REPOSITORY, Workspace, lay_out, write_corpus
+from support.dying import digests, flow_states, kill_at, outputs, partials, wait_until_gone
+from support.killed import Moment
+from support.made_once import made_once
+
+STAGES = ("acquire", "sample", "embed", "cluster", "materialize")
+SETTINGS = (
+    "sample.validation_share=0.2",  # of a small corpus: else no validation task could be made
+    "sample.shard_mb=0.02",
+    "embed.model=backbone",  # it is loaded in half the time
+    "cluster.clusters=4",
+    "cluster.min_size=8",
+    "cluster.nearest_sentences=3",
+    "materialize.train_tasks=12",
+    "materialize.validation_tasks=6",
+)
+ONE_WORKER = ("--workers", "1")  # each loads torch: with so little to do, that is most of the time
+# By the step that each is in, in the order in which a run comes to them: one shard is whole, the second all but.
+MOMENTS = {
+    "embed/embed": Moment("tasks.embed.stage:embed", "after", nth=2),
+    "cluster/describe": Moment("tasks.cluster.assignment:describe", "after", nth=2),
+    "materialize/draw": Moment("tasks.materialize.task_writer:write_tasks", "after", nth=2),
+}
+
+scheduler = test_dask.scheduler  # its worker lives in a copy of the template below
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory, tiny_models, prefect_api):
+    """A workspace of all stages up to the tasks, in which `supmer run` has ended well."""
+
+    def make(root):
+        lay_out(root, tiny_models)
+        for seed, name in enumerate(("first", "second")):  # a shard each; the file that is added makes two
+            write_corpus(root / "texts" / f"{name}.jsonl", seed, 24)
+        pipeline = YAML(typ="safe").load((REPOSITORY / "dvc.yaml").read_text())
+        with (root / "dvc.yaml").open("w") as file:
+            YAML(typ="safe").dump({"stages": {name: pipeline["stages"][name] for name in STAGES}}, file)
+        workspace = Workspace(root, prefect_api)
+        workspace.git("init", "--quiet")
+        workspace.run("run", *ONE_WORKER, *(part for setting in SETTINGS for part in ("-S", setting)))
+
+    return Workspace(made_once(tmp_path_factory, "five-stages", make))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(template, prefect_api, tmp_path_factory):
+    workspace = replace(grown(template, tmp_path_factory.mktemp("undisturbed") / "workspace"), api=prefect_api)
+    root, before = workspace.root, outputs(workspace.root)
+    workspace.run("run", *ONE_WORKER)
+    return Versions(before, outputs(root), digests(root / "data"), (root / "dvc.lock").read_text())
+
+
+def test_killed_in_each_stage_the_next_run_redoes_no_shard_and_comes_to_the_same_bytes(
+    template, undisturbed, prefect_api, tmp_path
+):
+    workspace = replace(grown(template, tmp_path / "workspace"), api=prefect_api)
+    root = workspace.root
+    made_before, done = finished(root), {}
+    for step, moment in MOMENTS.items():
+        said = kill_at(moment, workspace)
+        assert ("died: marked crashed in Prefect, going on" in said) == bool(done)
+        wait_until_gone(root)
+        assert_whole(root, undisturbed, moment)
+        now = finished(root)
+        assert done.items() <= now.items()
+        done = {path: made for path, made in now.items() if path not in made_before}
+        assert any(path.is_relative_to(root / ".supmer/shards" / step) for path in done), step
+
+    assert "died: marked crashed in Prefect, going on" in workspace.run("run", *ONE_WORKER)
+    wait_until_gone(root)
+    assert done.items() <= finished(root).items()
+    assert digests(root / "data") == undisturbed.files
+    assert (root / "dvc.lock").read_text() == undisturbed.lock
+    assert partials(root) == []
+    assert list((root / ".supmer/tmp").glob("*")) == []  # the pool of sentences, the plan of clusters
+    assert_recorded(root)
+    assert flow_states(workspace).count("CRASHED") >= len(MOMENTS)
+    assert not {"RUNNING", "PENDING"} & set(flow_states(workspace))
+    assert "outputs of 5 stages are whole" in workspace.run("verify")
+    assert {name: stage["action"] for name, stage in workspace.status().items()} == dict.fromkeys(STAGES, "fresh")
+
+
+def test_vectors_made_on_a_dask_cluster_by_address_are_the_same_bytes(served, scheduler):
+    lock = (served.root / "dvc.lock").read_bytes()
+    shutil.rmtree(served.root / ".supmer/shards/embed")
+    output = served.run("run", "--force", "embed", "--runner", "dask", "--dask", scheduler)
+    assert [line.split()[:2] for line in output.splitlines() if line.startswith("embed  ")] == [["embed", "ran"]]
+    assert (served.root / "dvc.lock").read_bytes() == lock

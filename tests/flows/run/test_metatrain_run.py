@@ -1,0 +1,97 @@
+"""`supmer run metatrain`, killed in mid-training and run again: the same prompt, byte for byte, and a story told."""
+
+import os
+import signal
+import time
+
+import orjson
+import pytest
+from ruamel.yaml import YAML
+
+from conftest import REPOSITORY, Workspace, lay_out
+from storage.prompts.checkpoints import last_checkpoint
+from support.task_tables import write_tasks
+from support.training_room import COUNTS, save_backbone, write_centroids
+from support.vector_corpus import Corpus
+
+SETTINGS = (
+    "metatrain.template=sentinel",
+    "metatrain.prompt_tokens=3",
+    "metatrain.steps=24",
+    "metatrain.validate_every=12",
+    "metatrain.checkpoint_steps=4",
+    "metatrain.max_length=64",
+    "metatrain.regularizer.rank=4",
+    "metatrain.variants=[supmer, without-mgr]",
+    "tune.methods=[pt, supmer, without-mgr]",
+)
+PROMPT = "artifacts/prompt/supmer/prompt.safetensors"
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory, prefect_api):
+    """A workspace whose only stage is metatrain, with what earlier stages would have left."""
+    root = tmp_path_factory.mktemp("metatrain")
+    models = tmp_path_factory.mktemp("models")
+    for role in ("backbone", "embedder"):
+        save_backbone(models / role)
+    lay_out(root, models)
+    pipeline = YAML(typ="safe").load((REPOSITORY / "dvc.yaml").read_text())
+    with (root / "dvc.yaml").open("w") as file:
+        YAML(typ="safe").dump({"stages": {"metatrain": pipeline["stages"]["metatrain"]}}, file)
+    Corpus(root, {}).link_models(models)
+    for split in ("train", "validation"):
+        write_tasks(root / "data/tasks", COUNTS, split)
+    write_centroids(root / "data/clusters/centroids")
+    workspace = Workspace(root, prefect_api)
+    workspace.git("init", "--quiet")
+    return workspace
+
+
+def test_after_kill_9_in_mid_training_the_prompt_is_the_same_byte_for_byte(furnished):
+    settings = [part for setting in SETTINGS for part in ("-S", setting)]
+    told = furnished.run("run", *settings)
+    assert "held-out loss" in told
+    whole = {path.name: path.read_bytes() for path in (furnished.root / PROMPT).parent.iterdir()}
+    process = furnished.start("run", "--force", "metatrain", start_new_session=True)
+    work = furnished.root / ".supmer/shards/metatrain/checkpoints"
+    deadline = time.monotonic() + 120
+    while not any(last_checkpoint(folder)[0] for folder in work.glob("*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    found = [one.step for folder in work.glob("*") if (one := last_checkpoint(folder)[0])]
+    left = [step for step in found if 0 < step < 24]  # one of the variants may just have ended
+    assert left
+    output = furnished.run("run", "--force", "metatrain")
+    assert all(f": going on from step {step}\n" in output for step in left)
+    assert "died: marked crashed in Prefect" in output
+    assert {path.name: path.read_bytes() for path in (furnished.root / PROMPT).parent.iterdir()} == whole
+    assert not list(work.glob("*"))
+
+
+def test_dvc_shows_the_metrics_and_the_curve_of_a_training(furnished):
+    shown = furnished.run("metrics", "show", "--json", program="dvc")
+    values = orjson.loads(shown[shown.index("{") :])[""]["data"]["data/metrics/metatrain.json"]["data"]
+    assert values["supmer"]["steps"] == 24
+    furnished.run("plots", "show", "-o", "plots", program="dvc")
+    assert "query_loss" in (furnished.root / "plots/index.html").read_text()
+    counted = furnished.run(
+        "sql", "SELECT variant, count(*) AS steps FROM steps GROUP BY 1 ORDER BY 1", "--format", "csv"
+    )
+    assert counted.splitlines() == ["variant,steps", "supmer,24", "without-mgr,24"]
+
+
+def test_two_ranks_train_from_the_command_line(furnished):
+    output = furnished.run(
+        "run",
+        "--force",
+        "metatrain",
+        "--ranks",
+        "2",
+        "-S",
+        "metatrain.variants=[supmer]",
+        "-S",
+        "tune.methods=[pt, supmer]",
+    )
+    assert "supmer: step 24, held-out loss" in output

@@ -1,0 +1,112 @@
+"""`supmer run tune`, killed in mid-tuning and run again: it goes on, and the prompts are the same, byte for byte."""
+
+import os
+import signal
+import time
+
+import orjson
+import pytest
+from ruamel.yaml import YAML
+
+from conftest import REPOSITORY, Workspace, lay_out
+from storage.prompts.checkpoints import last_checkpoint
+from support.training_room import save_backbone
+from support.tuning_room import link_sets, write_learned, write_sets
+from support.vector_corpus import Corpus
+
+SETS = ("movies", "products", "editorials", "tweets")
+SETTINGS = (
+    "metatrain.template=sentinel",
+    "metatrain.prompt_tokens=3",
+    "metatrain.variants=[supmer, without-mgr]",
+    "tune.domains.targets=[products]",
+    "tune.methods=[few-shot, pt, supmer]",
+    "tune.shots=4",
+    "tune.seeds=[10, 20]",
+    "tune.batch_size=4",
+    "tune.epochs=12",
+    "tune.max_length=40",
+    "tune.checkpoint_seconds=0.001",
+    "report.datasets=[movies, products]",
+)
+PROMPTS = "artifacts/tuned/movies"
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory, prefect_api):
+    """A workspace whose only stage is tune, with what earlier stages would have left."""
+    root, models = tmp_path_factory.mktemp("tune"), tmp_path_factory.mktemp("models")
+    for role in ("backbone", "embedder"):
+        save_backbone(models / role)
+    lay_out(root, models)
+    pipeline = YAML(typ="safe").load((REPOSITORY / "dvc.yaml").read_text())
+    with (root / "dvc.yaml").open("w") as file:
+        YAML(typ="safe").dump({"stages": {"tune": pipeline["stages"]["tune"]}}, file)
+    Corpus(root, {}).link_models(models)
+    write_sets(root / "sets", SETS)
+    link_sets(root, root / "sets", SETS)
+    for seed, name in enumerate(("supmer", "without-mgr")):
+        write_learned(root / "artifacts/prompt" / name, 3, seed, regularized=name == "supmer")
+    workspace = Workspace(root, prefect_api)
+    workspace.git("init", "--quiet")
+    return workspace
+
+
+def prompts(workspace):
+    folder = workspace.root / PROMPTS
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_after_kill_9_in_mid_tuning_the_prompts_are_the_same_byte_for_byte(furnished):
+    settings = [part for setting in SETTINGS for part in ("-S", setting)]
+    told = furnished.run("run", *settings)
+    assert "movies/supmer: 4 shots, seed 20: validation" in told
+    whole = prompts(furnished)
+    assert {name.partition("/")[0] for name in whole} == {"pt", "supmer"}
+    process = furnished.start("run", "--force", "tune", start_new_session=True)
+    work = furnished.root / ".supmer/shards/tune/checkpoints"
+    deadline = time.monotonic() + 120
+    while not any(last_checkpoint(folder)[0] for folder in work.glob("*/0")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    left = [found.step for folder in work.glob("*/0") if (found := last_checkpoint(folder)[0])]
+    assert left
+    output = furnished.run("run", "--force", "tune")
+    assert all(f": going on from step {step}\n" in output for step in left)
+    assert prompts(furnished) == whole
+    assert not list(work.glob("*"))
+
+
+def test_a_run_with_one_more_seed_tunes_that_one_and_says_why(furnished):
+    output = furnished.run("run", "-S", "tune.seeds=[10, 20, 30]")
+    assert "parameter tune.seeds changed: [10, 20] → [10, 20, 30]" in output
+    told = [line for line in output.splitlines() if ": validation " in line]
+    assert [line.split("seed ")[1].partition(":")[0] for line in told] == ["30", "30"]
+    assert "cached" in furnished.run("run")
+
+
+def test_a_template_or_length_of_the_prompt_makes_tuning_stale_and_other_knobs_of_training_do_not(furnished):
+    shown = furnished.run("why", "tune", "-S", "metatrain.template=instruction", "-S", "metatrain.steps=77")
+    assert "parameter metatrain.template changed: sentinel → instruction" in shown
+    assert "steps" not in shown
+
+
+def test_scores_are_traced_to_predictions_by_sql_and_dvc_shows_metrics_and_curves(furnished):
+    found = furnished.run(
+        "sql",
+        "SELECT s.method, s.seed, s.score = avg((p.label = p.predicted)::int) AS traced FROM scores s "
+        "JOIN predictions p USING (dataset, tested_on, method, shots, tuned_hash, seed) "
+        "WHERE s.chosen AND s.tested_on = 'products' GROUP BY s.method, s.seed, s.score ORDER BY ALL",
+        "--format",
+        "csv",
+    )
+    assert found.splitlines() == [
+        "method,seed,traced",
+        *(f"{method},{seed},True" for method in ("few-shot", "pt", "supmer") for seed in (10, 20, 30)),
+    ]
+    shown = furnished.run("metrics", "show", "--json", program="dvc")
+    values = orjson.loads(shown[shown.index("{") :])[""]["data"]["data/metrics/tune.json"]["data"]
+    assert values["movies, 4 shots"]["supmer"]["seeds"] == 3
+    furnished.run("plots", "show", "-o", "plots", program="dvc")
+    assert "validation_score" in (furnished.root / "plots/index.html").read_text()

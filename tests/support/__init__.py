@@ -1,0 +1,1 @@
+"""What tests share: made-up corpora, tiny models, workspaces, processes to watch."""

@@ -1,0 +1,78 @@
+"""What a run that died leaves: in the process table, in Prefect's records, in the workspace."""
+
+import hashlib
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from flows.server.prefect_home import workspace_tag
+from storage.lockfile import read_pipeline
+from support.following import WEB
+
+KILLED = Path(__file__).with_name("killed.py")
+GONE_SECONDS = 10
+
+
+def kill_at(moment, workspace):
+    """Run the pipeline until it is killed at a moment; return what it said until then."""
+    died = subprocess.run(
+        [sys.executable, KILLED, "run", "--workers", "1"],
+        cwd=workspace.root,
+        env=workspace.environment | moment.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert died.returncode == -9, f"{moment} did not come: {died.stdout}"
+    return died.stdout
+
+
+def processes_of(root):
+    """Every process that lives in this workspace."""
+    found = []
+    for process in psutil.process_iter(["pid"]):
+        try:
+            if process.cwd() == str(root):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_until_gone(root):
+    """Neither workers nor Prefect's server outlive a run by more than seconds."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while processes_of(root) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert processes_of(root) == []
+
+
+def flow_states(workspace):
+    """The states of this workspace's flow runs, in Prefect's own records."""
+    if workspace.api is None:
+        with sqlite3.connect(workspace.root / ".prefect/prefect.db") as database:
+            return [row[0] for row in database.execute("SELECT state_type FROM flow_run ORDER BY created")]
+    mine = {"tags": {"all_": [workspace_tag(workspace.root)]}}
+    answer = WEB.post(f"{workspace.api}/flow_runs/filter", json={"flow_runs": mine})
+    return [run["state_type"] for run in answer.raise_for_status().json()]
+
+
+def partials(root):
+    """Everything in a workspace that is named as half written."""
+    return [path for path in root.rglob("*.partial-*") if ".dvc" not in path.parts]
+
+
+def digests(top):
+    files = [top] if top.is_file() else sorted(path for path in top.rglob("*") if path.is_file())
+    return {str(path.relative_to(top)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def outputs(root):
+    """The files of each output that is there, with their digests."""
+    return {path: digests(root / path) for path in read_pipeline(root).artifacts() if (root / path).exists()}

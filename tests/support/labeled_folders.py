@@ -1,0 +1,43 @@
+"""Labeled sets as folders, for tests: files of every kind, laid out as the sources lay them out."""
+
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.sources.source import AcquiredSource, SourceFile
+
+
+def write_rows(path: Path, rows):
+    """Write rows to a JSON lines or Parquet file, by its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_bytes(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows))
+    return path
+
+
+def write_named_parquet(path: Path, rows, names, column="label"):
+    """Parquet as the `datasets` library writes it: the schema says what the numbers of a label column stand for."""
+    features = {column: {"names": names, "_type": "ClassLabel"}, "text": {"dtype": "string", "_type": "Value"}}
+    table = pa.Table.from_pylist(rows)
+    described = table.replace_schema_metadata({"huggingface": orjson.dumps({"info": {"features": features}})})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(described, path)
+
+
+def acquired(name, folder: Path):
+    """A folder and all below it as an acquired source."""
+    files = tuple(
+        SourceFile(path.relative_to(folder).as_posix(), str(path), path.stat().st_size, "")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    )
+    return AcquiredSource(name, f"path:{folder}", "", str(folder), files)
+
+
+def texts_and_labels(count, labels=2, word="text"):
+    """Rows with different texts, the labels in turn."""
+    return [{"text": f"{word} {number}", "label": number % labels} for number in range(count)]

@@ -1,0 +1,81 @@
+"""A tiny backbone, made-up tasks and centroids, and trainings over them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from transformers import T5Config, T5ForConditionalGeneration
+
+from storage.parquet import write_shard
+from storage.vectors.sentence_vectors import vector_array, vector_type
+from support import tiny_tokenizers
+from support.task_tables import write_tasks
+from tasks.metatrain.training import Job
+from tasks.metatrain.variants import trainings
+from tasks.params.learning_schema import MetatrainParams
+
+WIDTH = 16
+COUNTS = {"sp-next": 6, "sp-cluster": 6, "mc-next": 6, "ss": 6}
+
+
+def save_backbone(folder):
+    """A random T5 that listens to its encoder more than most, with a tokenizer that knows the sentinel."""
+    tokenizer = tiny_tokenizers.unigram()
+    torch.manual_seed(0)
+    shape = {"d_model": WIDTH, "d_kv": 4, "d_ff": 32, "num_heads": 4, "num_layers": 2}
+    config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, pad_token_id=0, **shape)
+    model = T5ForConditionalGeneration(config)
+    with torch.no_grad():
+        for block in model.decoder.block:
+            for layer in (block.layer[1].EncDecAttention.v, block.layer[1].EncDecAttention.o):
+                layer.weight.mul_(4)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def write_centroids(folder, clusters=20):
+    vectors = np.random.default_rng(0).standard_normal((clusters, WIDTH)).astype(np.float32)
+    schema = pa.schema([("format", pa.string()), ("cluster", pa.int32()), ("backbone", vector_type(WIDTH))])
+    table = pa.table([["ss"] * clusters, list(range(clusters)), vector_array(vectors)], schema=schema)
+    write_shard(folder / "centroids.parquet", schema, [table], {"stage": "cluster"}, vectors=["backbone"])
+
+
+def furnish(root, support=4, query=4):
+    """Everything that a training reads, under `root`."""
+    save_backbone(root / "backbone")
+    write_centroids(root / "centroids")
+    for split in ("train", "validation"):
+        write_tasks(root / "tasks", COUNTS, split, support=support, query=query)
+    return root
+
+
+def metatrain_params(**changes):
+    small = {"prompt_tokens": 3, "steps": 12, "validate_every": 4, "max_length": 64, "template": "sentinel"}
+    section = small | {"regularizer": {"rank": 4}, "inner": {"form": "rms"}, "initialization": "normal"} | changes
+    return MetatrainParams.model_validate(section)
+
+
+def job(root: Path, work: Path, **changes):
+    """A training of one variant, which checkpoints every three steps."""
+    own = {
+        name: changes.pop(name) for name in ("key", "checkpoint_steps", "chunk_tokens", "threads") if name in changes
+    }
+    training = trainings(metatrain_params(**changes), 8)[0]
+    made = Job(
+        training=training,
+        seed=5,
+        key="key",
+        tasks=root / "tasks",
+        backbone=root / "backbone",
+        centroids=root / "centroids",
+        work=work,
+        threads=1,
+        checkpoint_steps=3,
+        checkpoint_seconds=1e6,
+        chunk_tokens=None,
+        gradient_checkpointing=False,
+    )
+    return replace(made, **own)

@@ -1,0 +1,102 @@
+"""A workspace after `acquire` and `sample`: tiny models, documents and sentences of seven words."""
+
+import random
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from storage.hashing import document_id, file_hash
+from storage.parquet import write_shard
+from storage.sources.source import AcquiredSource, SourceFile, write_manifest
+from tasks.params.schema import Params
+from tasks.stage.contract import InlineFanOut, SilentReporter, Stage
+
+WORDS = ("A", "sentence", "to", "see", "other")
+DOCUMENTS = pa.schema([("document_id", pa.string()), ("sentences", pa.int64()), ("split", pa.string())])
+SENTENCES = pa.schema([("document_id", pa.string()), ("index", pa.int32()), ("text", pa.string())])
+MANIFESTS = ["data/sources/backbone", "data/sources/embedder"]
+
+
+class BackwardFanOut:
+    """The last job first: results must not depend on the order of work."""
+
+    def run(self, _step, jobs, finished):
+        for job in reversed(jobs):
+            finished(job, job.execute())
+
+
+@dataclass
+class Corpus:
+    """A workspace, and a way to run one stage in it; `done` lists the jobs of the last run that were computed."""
+
+    root: object
+    sections: dict
+    done: list = field(default_factory=list)
+
+    def add_shard(self, name, documents, sentences=12, validation=1):
+        """Documents of random words; the last `validation` are put aside."""
+        source = random.Random(name)
+        rows, listed = [], []
+        for number in range(documents):
+            texts = [" ".join(source.choices(WORDS, k=source.randint(2, 9))) + f" {number}" for _ in range(sentences)]
+            identity = document_id(f"{name}/{number}")
+            split = "validation" if number >= documents - validation else "train"
+            listed.append({"document_id": identity, "sentences": sentences, "split": split})
+            rows += [{"document_id": identity, "index": index, "text": text} for index, text in enumerate(texts)]
+        corpus = self.root / "data" / "corpus"
+        write_shard(corpus / "documents" / name, DOCUMENTS, [pa.Table.from_pylist(listed, DOCUMENTS)], {})
+        write_shard(corpus / "sentences" / name, SENTENCES, [pa.Table.from_pylist(rows, SENTENCES)], {})
+
+    def link_models(self, models):
+        for role in ("backbone", "embedder"):
+            names = sorted(path.name for path in (models / role).iterdir() if path.is_file())
+            files = [SourceFile(name, "", 1, file_hash(models / role / name)) for name in names]
+            source = AcquiredSource(role, "path:x", "", str(models / role), tuple(files))
+            write_manifest(self.root / "data" / "sources" / role, role, [source])
+
+    def run(self, module, inputs, outputs, fan_out=None, **sections):
+        """Run a stage to its end; return its record."""
+        self.sections = {
+            name: self.sections.get(name, {}) | sections.get(name, {}) for name in {*self.sections, *sections}
+        }
+        acquire = {"backbone": "hf:a/b", "embedder": "hf:a/b", "corpus": {"own": "path:x"}}
+        acquire |= self.sections.get("acquire", {})
+        name = module.__name__.split(".")[1]  # tasks.NAME.stage
+        stage = Stage(
+            name=name,
+            root=self.root,
+            params=Params(**self.sections | {"acquire": acquire}),
+            inputs=[*inputs, *MANIFESTS],
+            outputs=outputs,
+            fingerprint="f" * 64,
+            code="c" * 64,
+            fan_out=Noting(fan_out or InlineFanOut(), self),
+            reporter=SilentReporter(),
+        )
+        self.done = []
+        stage.start()
+        record = module.run(stage)
+        stage.publish()
+        stage.settle()
+        return record
+
+
+@dataclass
+class Noting:
+    """A fan-out that notes which jobs were not done before."""
+
+    inner: object
+    corpus: Corpus
+
+    def run(self, step, jobs, finished):
+        from pathlib import Path
+
+        self.corpus.done += [f"{step}/{job.name}" for job in jobs if not Path(job.folder).exists()]
+        self.inner.run(step, jobs, finished)
+
+
+def contents(folder):
+    """Every file below a folder, by name."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
