@@ -84,28 +84,24 @@ class HeldOutTasks:
 
 @dataclass(frozen=True)
 class KindScores:
-    """Means over the held-out tasks of one kind; shares lie between 0 and 1, `…_after` is None without inner step."""
+    """Means over the held-out tasks of one kind; shares lie between 0 and 1, `…_after` is None without inner step.
+
+    Attributes:
+        chance: the share that is right by chance, one over the number of labels: labels are balanced.
+        chance_loss: the loss of a prompt that gives every label the same probability, and other words none.
+    """
 
     kind: str
-    labels: int
     tasks: int
     examples: int
+    chance: float
+    chance_loss: float
     loss_before: float
     right_before: float
     mass_before: float
     loss_after: float | None
     right_after: float | None
     mass_after: float | None
-
-    @property
-    def chance(self) -> float:
-        """The share that is right by chance: labels are balanced."""
-        return 1 / self.labels
-
-    @property
-    def chance_loss(self) -> float:
-        """The loss of a prompt that gives every label the same probability, and other words none."""
-        return math.log(self.labels)
 
     @property
     def right(self) -> float:
@@ -119,8 +115,8 @@ class KindScores:
         return self.right > self.chance + CERTAINTY * error
 
     def to_json(self) -> dict[str, Any]:
-        """As the log keeps it, chance included."""
-        return asdict(self) | {"chance": self.chance, "chance_loss": self.chance_loss, "learned": self.is_above_chance}
+        """As the log keeps it."""
+        return asdict(self) | {"learned": self.is_above_chance}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "KindScores":
@@ -137,7 +133,7 @@ class KindScores:
 class KindSums:
     """Sums over tasks by kind, in the order of `kinds`: what ranks add up.
 
-    Columns are the tasks, their labels, examples, whether they were adapted, then the six scores.
+    Columns are the tasks, their examples, chance and its loss, whether they were adapted, then the six scores.
     """
 
     kinds: Sequence[str]
@@ -146,28 +142,26 @@ class KindSums:
     @classmethod
     def of(cls, kinds: Sequence[str]) -> "KindSums":
         """Nothing yet."""
-        return cls(kinds, torch.zeros(len(kinds), 10, dtype=torch.float64))
+        return cls(kinds, torch.zeros(len(kinds), 11, dtype=torch.float64))
 
     def add(self, tasks: Sequence[Task], scores: HeldOutTasks) -> None:
         """Add some tasks."""
         after = scores.after or scores.before
         values = [scores.before.loss, scores.before.right, scores.before.mass, after.loss, after.right, after.mass]
-        ones, labels = (
-            torch.ones_like(scores.examples),
-            scores.examples.new_tensor([len(one.label_ids) for one in tasks]),
-        )
+        ones = torch.ones_like(scores.examples)
+        labels = ones.new_tensor([len(one.label_ids) for one in tasks])
         adapted = torch.full_like(ones, float(scores.after is not None))
-        columns = torch.stack([ones, labels, scores.examples, adapted, *values], 1)
+        columns = torch.stack([ones, scores.examples, 1 / labels, labels.log(), adapted, *values], 1)
         self.sums.index_add_(0, torch.tensor([self.kinds.index(task.kind) for task in tasks]), columns)
 
     def means(self) -> Iterable[KindScores]:
         """The kinds that have tasks."""
         for kind, row in zip(self.kinds, self.sums.tolist(), strict=True):
-            tasks, labels, examples, adapted, *values = row
+            tasks, examples, *shares = row
             if tasks:
-                loss, right, mass, *after = (value / tasks for value in values)
+                chance, chance_loss, adapted, loss, right, mass, *after = (share / tasks for share in shares)
                 later = after if adapted else [None] * 3
-                yield KindScores(kind, round(labels / tasks), int(tasks), int(examples), loss, right, mass, *later)
+                yield KindScores(kind, int(tasks), int(examples), chance, chance_loss, loss, right, mass, *later)
 
 
 def chance_warning(variant: str, kinds: Sequence[KindScores]) -> str | None:

@@ -17,7 +17,7 @@ MEASURES = (  # what model.meta.trainer and its objectives measure at each step
 
 KINDS = pa.schema(
     [
-        ("variant", pa.string()), ("step", pa.int64()), ("kind", pa.string()), ("labels", pa.int32()),
+        ("variant", pa.string()), ("step", pa.int64()), ("kind", pa.string()),
         ("tasks", pa.int32()), ("examples", pa.int32()), ("chance", pa.float64()), ("chance_loss", pa.float64()),
         ("right_before", pa.float64()), ("right_after", pa.float64()), ("loss_before", pa.float64()),
         ("loss_after", pa.float64()), ("mass_before", pa.float64()), ("mass_after", pa.float64()),

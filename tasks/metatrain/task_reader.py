@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from model.text.label_words import reworded, word_bank
+from model.text.label_words import asked_cluster, drawn_words, named_clusters, reworded, word_bank
 from model.text.templates import Form, Template, anchor_template
 from model.text.tokenization import TemplateTokenizer
 from model.text.tokenized_tasks import Task, tokenized
@@ -132,10 +132,14 @@ class TaskReader:
 
     def _read(self, shards: TaskShards, number: int, epoch: int, roles: tuple[str, ...] = ("support", "query")) -> Task:
         stored = shards.read(number)
+        draw = np.random.default_rng([self.seed, LABEL_WORDS, epoch, number])
+        if stored.format == "ss" and "ss" in self.varied:
+            stored = named_clusters(stored, draw)
+            words = drawn_words(self._bank, stored.labels, draw)
+            return tokenized(stored, asked_cluster(self.form, words, draw), self.tokenizer, roles)
         template = self.templates.get(stored.kind) or anchor_template(
             stored.kind, self.form, len(stored.examples[0].texts), stored.labels
         )
         if stored.format in self.varied:
-            draw = np.random.default_rng([self.seed, LABEL_WORDS, epoch, number])
             template = reworded(template, stored.kind, self._bank, draw)
         return tokenized(stored, template, self.tokenizer, roles)

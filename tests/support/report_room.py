@@ -171,7 +171,7 @@ def kind_rows(variants, steps=30, every=10, right=0.5):
             for kind, labels in (("mc-next", 4), ("sp-cluster", 2)):
                 share = right if step and kind == "mc-next" else 1 / labels
                 rows.append(
-                    {"variant": variant, "step": step, "kind": kind, "labels": labels, "tasks": 12, "examples": 96,
+                    {"variant": variant, "step": step, "kind": kind, "tasks": 12, "examples": 96,
                      "chance": 1 / labels, "chance_loss": math.log(labels), "right_before": 1 / labels,
                      "right_after": share, "loss_before": 1.4, "loss_after": 1.2, "mass_before": 0.3,
                      "mass_after": 0.98, "learned": share > 1 / labels + 0.1}

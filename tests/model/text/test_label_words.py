@@ -13,11 +13,12 @@ from model.meta.ranks import Ranks
 from model.meta.trainer import Rates, Trainer
 from model.prompt.passes import Passes
 from model.t5.backbone import backbone_of
-from model.text.label_words import reworded, word_bank
+from model.text.label_words import asked_cluster, drawn_words, named_clusters, reworded, word_bank
 from model.text.templates import ANCHOR_TEMPLATES
 from model.text.tokenization import TemplateTokenizer
 from model.text.tokenized_tasks import Example, Task
 from storage.errors import InputError
+from storage.tables.task_shards import StoredExample, StoredTask
 from support import tiny_tokenizers
 from support.meta_examples import t5
 
@@ -110,3 +111,37 @@ class TestLearning:
         assert found.right_after == 1.0
         assert among_labels(found.loss_after, found.mass_after) < 0.5 * math.log(2)
         assert found.loss_after < found.loss_before - 0.5
+
+
+class TestNamedClusters:
+    def stored(self, size=12):
+        chance = np.random.default_rng(1)
+        examples = []
+        for number in range(size):
+            choices = tuple(int(cluster) for cluster in chance.permutation([3, 8, 11, 40]))
+            label = choices.index([3, 8, 11, 40][number % 4])
+            role = "support" if number < size // 2 else "query"
+            examples.append(StoredExample(f"e{number}", role, label, (f"text {number}",), (f"s{number}",), choices))
+        return StoredTask("t", "ss", "ss", 4, tuple(examples))
+
+    def test_a_label_is_the_same_cluster_wherever_its_centroid_stood(self):
+        task = self.stored()
+        for seed in range(20):
+            named = named_clusters(task, draw(seed))
+            assert 2 <= named.labels <= 4
+            clusters = {}
+            by_id = {example.example_id: example for example in task.examples}
+            for example in named.examples:
+                before = by_id[example.example_id]
+                assert example.choices == ()
+                assert clusters.setdefault(example.label, before.choices[before.label]) == before.choices[before.label]
+            assert set(clusters) == set(range(named.labels))
+
+    @pytest.mark.parametrize("form", ["sentinel", "instruction"])
+    def test_it_is_asked_in_the_words_that_were_drawn(self, form):
+        words = drawn_words(BANK, 3, draw())
+        template = asked_cluster(form, words, draw())
+        assert template.verbalizer == words
+        assert template.slots == 0
+        text = template.render(["A sentence."], []).text
+        assert all((word in text) == (form == "instruction") for word in words)
