@@ -75,12 +75,14 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--rates", nargs="+", type=float, default=[1.0, 4.0])
+    parser.add_argument("--train-only", action="store_true", help="only ask whether the tasks are learned")
     parser.add_argument("--report", action="store_true", help="print the table of trials")
     arguments = parser.parse_args()
     if arguments.report:
         print(table(arguments.trials))
         return
-    measure = Measure(tuple(arguments.sets), tuple(arguments.seeds), tuple(arguments.rates))
+    sets = () if arguments.train_only else tuple(arguments.sets)
+    measure = Measure(sets, tuple(arguments.seeds), tuple(arguments.rates))
     for recipe in arguments.recipes:
         trial(recipe, arguments.data, arguments.trials, measure)
 
@@ -99,7 +101,7 @@ def trial(recipe: Path, data: Path, trials: Path, measure: Measure) -> None:
         {"trial": recipe.stem, "start": name} | row
         for name, start in starts.items()
         for row in measured(name, start, data, measure)
-    ]
+    ] or [{"trial": recipe.stem, "start": path.name, "scores": []} for path in trained]
     about = {
         "recipe": orjson.dumps(settings, option=orjson.OPT_SORT_KEYS).decode(),
         "commit": _commit(),
@@ -208,7 +210,7 @@ def _read(name: str, data: Path) -> LabeledDataset:
 def append(trials: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Put a trial's rows into the table, instead of those it had before; written whole or not at all."""
     for row in rows:
-        row["area"] = float(np.trapezoid(row["scores"], STEPS) / STEPS[-1])
+        row["area"] = float(np.trapezoid(row["scores"], STEPS) / STEPS[-1]) if row["scores"] else None
         row["steps"] = list(STEPS)
     table = pa.Table.from_pylist(list(rows), SCHEMA)
     if trials.exists():
