@@ -15,6 +15,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -90,10 +91,11 @@ def main() -> None:
 def trial(recipe: Path, data: Path, trials: Path, measure: Measure) -> None:
     """Meta-train a recipe, measure what came of it, append its rows."""
     base = yaml.safe_load((ROOT / "benchmarks" / "search" / "base.yaml").read_text())
-    settings = base | (yaml.safe_load(recipe.read_text()) or {})
+    settings = with_ppt(base | (yaml.safe_load(recipe.read_text()) or {}))
     began = time.time()
     train(settings)
     trained = sorted(path for path in Path("artifacts/prompt").iterdir() if path.is_dir())
+    keep(trials.parent / recipe.stem, trained)
     logs = {path.name: training(path.name) for path in trained}
     starts = {name: Start(settings["metatrain.prompt_tokens"], name) for name in ("normal", "vocabulary")}
     starts |= {path.name: Start(settings["metatrain.prompt_tokens"], artifact=read_prompt(path)) for path in trained}
@@ -110,6 +112,36 @@ def trial(recipe: Path, data: Path, trials: Path, measure: Measure) -> None:
     }
     append(trials, [row | about | logs.get(row["start"], {}) for row in rows])
     print(table(trials), flush=True)
+
+
+def with_ppt(settings: dict[str, Any]) -> dict[str, Any]:
+    """Give PPT, if it is trained beside, the examples of SUPMER's training in all and its rate."""
+    if not {"ppt", "unified-ppt"} & {*settings["metatrain.variants"]}:
+        return settings
+    support, query = settings["materialize.support_size"], settings["materialize.query_size"]
+    mixed = 1 if settings.get("metatrain.augmentation.mode") == "none" else 2  # a partner's query set is read, too
+    each = settings.get("metatrain.inner.steps", 1) * support + mixed * query
+    prompts = (
+        len(settings.get("metatrain.formats", ("sp", "mc", "ss"))) if "ppt" in settings["metatrain.variants"] else 1
+    )
+    steps = round(settings["metatrain.steps"] * each / (support + query) / prompts)
+    ppt = {
+        "learning_rate": settings["metatrain.outer_learning_rate"],
+        "scheduler": "linear",
+        "batch_size": settings["metatrain.tasks_per_batch"] * (support + query),
+        "steps": steps,
+        "validate_every": max(steps // 3, 1),
+        "max_length": settings["metatrain.max_length"],
+    }
+    return {f"metatrain.ppt.{key}": value for key, value in ppt.items()} | settings
+
+
+def keep(folder: Path, trained: Sequence[Path]) -> None:
+    """Copy the prompts of a trial and the logs of their trainings; the next trial takes their place."""
+    for path in trained:
+        shutil.copytree(path, folder / "prompt" / path.name, dirs_exist_ok=True)
+    for table in ("steps", "held_out", "kinds"):
+        shutil.copytree(Path("data/training", table), folder / table, dirs_exist_ok=True)
 
 
 def train(settings: dict[str, Any]) -> None:

@@ -1,0 +1,188 @@
+"""Make the tables and figures of docs/study.md from the table of trials: `python benchmarks/study_page.py TRIALS`.
+
+TRIALS is the folder with trials.parquet and a folder for each trial, as benchmarks/search.py leaves them. What stands
+between the marks of the page is replaced; figures go beside it, as SVG files.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import duckdb  # noqa: E402
+import numpy as np  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+
+from tasks.report.parts import Lines, Point, Series  # noqa: E402
+from tasks.report.plots import lines  # noqa: E402
+
+PAGE, FIGURES = ROOT / "docs" / "study.md", ROOT / "docs" / "study"
+START, END = "<!-- trials: made by benchmarks/study_page.py -->", "<!-- end of trials -->"
+STYLE = """<style>text{font:11px sans-serif;fill:#444}.panel-title{font-weight:bold}.grid{stroke:#ddd}
+path,polyline{fill:none;stroke-width:1.6}.band{opacity:.15;stroke:none}""" + "".join(
+    f".s{number} path,path.s{number},.s{number}{{stroke:{colour}}}text.s{number}{{stroke:none;fill:{colour}}}"
+    for number, colour in enumerate(("#0b62a4", "#c8501e", "#3a8f3a", "#7a4fa3", "#8a6d3b", "#c2378f", "#666"))
+) + "</style>"  # fmt: skip
+DRAWS = 10_000
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Write the page's tables and figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("trials", type=Path, help="the folder with trials.parquet")
+    folder = parser.parse_args().trials
+    with duckdb.connect() as connection:
+        rows = _rows(connection, f"SELECT * FROM '{folder / 'trials.parquet'}' ORDER BY trial, start, set, seed, rate")
+        parts = [learning_table(rows), tuning_table(rows)]
+        FIGURES.mkdir(exist_ok=True)
+        parts += [f"![{title}](study/{name}.svg)" for name, title in figures(connection, folder, rows)]
+    page = PAGE.read_text("utf-8")
+    block = "\n\n".join(part for part in parts if part)
+    made = re.sub(
+        f"{re.escape(START)}.*?{re.escape(END)}", lambda _: f"{START}\n\n{block}\n\n{END}", page, flags=re.DOTALL
+    )
+    PAGE.write_text(made, "utf-8")
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[Row]:
+    result = connection.execute(query)
+    names = [column[0] for column in result.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def learning_table(rows: Sequence[Row]) -> str:
+    """Return a table of what each training learned: held-out accuracy by kind."""
+    seen: dict[tuple[str, str], Row] = {(row["trial"], row["start"]): row for row in rows if row["held_out"]}
+    lines_ = [
+        "| trial | prompt | steps | best | tokens | held-out loss | right, % by kind |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (trial, start), row in seen.items():
+        kinds = ", ".join(f"{kind} {100 * right:.0f}" for kind, right in sorted(_json(row["held_out"]).items()))
+        cells = (
+            trial,
+            start,
+            row["meta_steps"],
+            row["best_step"],
+            f"{row['tokens']:,}",
+            f"{row['held_out_loss']:.3f}",
+            kinds,
+        )
+        lines_.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines_)
+
+
+def _json(text: str) -> dict[str, float]:
+    import orjson
+
+    values: dict[str, float] = orjson.loads(text)
+    return values
+
+
+def best_rates(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+    """Return, for each trial and start, the rate with the highest mean area over sets and seeds."""
+    areas: dict[tuple[str, str], dict[float, list[float]]] = {}
+    for row in rows:
+        if row["area"] is not None:
+            areas.setdefault((row["trial"], row["start"]), {}).setdefault(row["rate"], []).append(row["area"])
+    return {key: max(rates, key=lambda rate: float(np.mean(rates[rate]))) for key, rates in areas.items()}
+
+
+def paired(rows: Sequence[Row], trial: str, start: str, other: str, measure: str) -> NDArray[np.float64] | None:
+    """Return differences in points [sets, seeds] of a start and another of the same trial, each at its best rate."""
+    rates = best_rates(rows)
+    values: dict[str, dict[tuple[str, int], float]] = {}
+    for name in (start, other):
+        if (trial, name) not in rates:
+            return None
+        values[name] = {
+            (row["set"], row["seed"]): row["area"] if measure == "area" else row["scores"][-1]
+            for row in rows
+            if (row["trial"], row["start"], row["rate"]) == (trial, name, rates[trial, name])
+        }
+    sets, seeds = (sorted({key[place] for key in values[start]}) for place in (0, 1))
+    each = {key: 100 * (values[start][key] - values[other][key]) for key in values[start]}
+    return np.array([[each[name, seed] for seed in seeds] for name in sets])
+
+
+def interval(differences: NDArray[np.float64], draws: int = DRAWS) -> tuple[float, float]:
+    """Return the 95 % interval of the mean: sets are drawn with replacement, and seeds within each."""
+    chance = np.random.default_rng(0)
+    sets, seeds = differences.shape
+    chosen = chance.integers(sets, size=(draws, sets))
+    within = chance.integers(seeds, size=(draws, sets, seeds))
+    means = np.take_along_axis(differences[chosen], within, axis=2).mean((1, 2))
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def tuning_table(rows: Sequence[Row]) -> str:
+    """Return a table of what tuning makes of each start, against PT from normal noise and from vocabulary rows."""
+    rates = best_rates(rows)
+    titles = "| trial | start | rate | area | end | area − PT normal | area − PT vocabulary |"
+    lines_ = [titles, "|---|---|---|---|---|---|---|"]
+    for (trial, start), rate in rates.items():
+        own = [row for row in rows if (row["trial"], row["start"], row["rate"]) == (trial, start, rate)]
+        area, end = (100 * float(np.mean([value(row) for row in own])) for value in (_area, _end))
+        against = [_against(rows, trial, start, other) for other in ("normal", "vocabulary")]
+        lines_.append(f"| {trial} | {start} | {rate:g} | {area:.1f} | {end:.1f} | {' | '.join(against)} |")
+    return "\n".join(lines_) if rates else ""
+
+
+def _area(row: Row) -> float:
+    return float(row["area"])
+
+
+def _end(row: Row) -> float:
+    return float(row["scores"][-1])
+
+
+def _against(rows: Sequence[Row], trial: str, start: str, other: str) -> str:
+    differences = None if start == other else paired(rows, trial, start, other, "area")
+    if differences is None:
+        return "–"
+    low, high = interval(differences)
+    return f"{differences.mean():+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def figures(connection: duckdb.DuckDBPyConnection, folder: Path, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Write the figures; yield the name and the title of each."""
+    rates = best_rates(rows)
+    latest = max((trial for trial, _ in rates), default=None)
+    if latest is not None:
+        for name in sorted({row["set"] for row in rows if row["trial"] == latest}):
+            series = []
+            for style, start in enumerate(sorted(start for trial, start in rates if trial == latest)):
+                own = [row for row in rows if (row["trial"], row["start"], row["set"]) == (latest, start, name)]
+                own = [row for row in own if row["rate"] == rates[latest, start]]
+                means = 100 * np.mean([row["scores"] for row in own], axis=0)
+                points = tuple(Point(step, float(mean)) for step, mean in zip(own[0]["steps"], means, strict=True))
+                series.append(Series(start, style, points, dots=True))
+            yield _drawn(f"tuning-{name}", Lines(name, "tuning step", "right, %", tuple(series)))
+    for trial in sorted(path.name for path in folder.iterdir() if (path / "steps").is_dir()):
+        query = f"SELECT * FROM '{folder / trial / 'steps' / '*.parquet'}' WHERE similarity IS NOT NULL ORDER BY step"
+        steps = [row for row in _rows(connection, query) if row["variant"] == "supmer"]
+        for column, title in (("similarity", "inner product"), ("gate", "mean gate"), ("prompt_norm", "norm of θ")):
+            thinned = steps[:: max(len(steps) // 100, 1)]
+            if thinned:
+                points = tuple(Point(row["step"], row[column]) for row in thinned)
+                yield _drawn(
+                    f"{trial}-{column}", Lines(f"{trial}: {title}", "meta step", title, (Series("", 0, points),))
+                )
+
+
+def _drawn(name: str, panel: Lines) -> tuple[str, str]:
+    svg = str(lines(panel, panel.title)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    (FIGURES / f"{name}.svg").write_text(svg.replace(">", f">{STYLE}", 1), "utf-8")
+    return name, panel.title
+
+
+if __name__ == "__main__":
+    main()
