@@ -1,1 +1,1 @@
-"""Soft prompts in front of a frozen backbone: rows, passes, predictions, the gradient regularizer."""
+"""Soft prompts in front of a frozen backbone: rows, passes, prediction, the gradient regularizer."""

@@ -1,4 +1,4 @@
-"""Where a soft prompt θ [P, d] starts."""
+"""Initialization of a soft prompt θ [P, d]."""
 
 from typing import Literal
 
@@ -11,10 +11,10 @@ Initialization = Literal["normal", "vocabulary"]
 
 
 def initial_prompt(backbone: Backbone, tokens: int, initialization: Initialization, seed: int) -> Tensor:
-    """A prompt of `tokens` rows at the scale of the backbone's own token embeddings, float32 unless those are wider.
+    """Return a prompt of `tokens` rows at the scale of the backbone's token embeddings, in float32 or wider.
 
-    T5's embeddings are large (a standard deviation of about 13 in the small ones): a prompt at another scale is heard
-    by no layer, or is all that is heard.
+    T5's embeddings are large (a standard deviation of about 13 in the small models). A prompt at a much smaller scale
+    has no effect on any layer, and one at a much larger scale drowns out the text.
     """
     chance = torch.Generator().manual_seed(seed)
     if initialization == "vocabulary":

@@ -1,4 +1,4 @@
-"""What a kept graph costs, measured on a first chunk; and doing work in smaller pieces when memory runs out."""
+"""Measure the memory that a kept graph needs, and redo work in smaller pieces when memory runs out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,29 +11,30 @@ from model.prompt.passes import Passes
 from model.prompt.rows import Row, chunked
 from model.t5.backbone import attention_kernel, precision
 
-PROBE_TOKENS = 1024  # of a chunk that is only measured
-SMALLEST_CHUNK = 64  # tokens; a chunk holds one row at least
+PROBE_TOKENS = 1024  # tokens of the chunk that is measured
+SMALLEST_CHUNK = 64  # tokens; a chunk always holds at least one row
 Result = TypeVar("Result")
 
 
 def graph_bytes(passes: Passes, prompts: Tensor, rows: Sequence[Row]) -> int:
-    """Bytes that the graph of the gradients under prompts [K, P, d] would hold, by a first chunk of the longest rows.
+    """Estimate the bytes that the graph of the gradients of prompts [K, P, d] holds, from a chunk of the longest rows.
 
-    What two graphs of the same chunk, both alive, hold in common (weights, position biases) is not the graph's own.
+    The graph of that chunk is built twice. Memory that both graphs refer to (weights, position biases) is not counted.
     """
     passes = replace(passes, chunk_tokens=min(passes.chunk_tokens, PROBE_TOKENS))
     first, *others = chunked(rows, prompts.shape[1], passes.chunk_tokens)
-    (once, _alive), (again, _also_alive) = _held(passes, prompts, first), _held(passes, prompts, first)
-    return sum(size for place, size in once.items() if place not in again) * (1 + len(others))
+    # The roots keep both graphs alive while they are compared.
+    (once, _root), (again, _other_root) = _saved(passes, prompts, first), _saved(passes, prompts, first)
+    return sum(size for address, size in once.items() if address not in again) * (1 + len(others))
 
 
-def _held(passes: Passes, prompts: Tensor, chunk: Sequence[Row]) -> tuple[dict[int, int], Tensor]:
-    """Sizes, by address, of the memory that the graph of a chunk's gradient refers to; and the gradient, its root."""
-    found: dict[int, int] = {}
+def _saved(passes: Passes, prompts: Tensor, chunk: Sequence[Row]) -> tuple[dict[int, int], Tensor]:
+    """Return the sizes, by address, of the tensors that the graph of a chunk's gradient saves, and that gradient."""
+    sizes: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        found[storage.data_ptr()] = storage.nbytes()
+        sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     leaf = prompts.detach().clone().requires_grad_()
@@ -41,11 +42,14 @@ def _held(passes: Passes, prompts: Tensor, chunk: Sequence[Row]) -> tuple[dict[i
     with hooks, precision(passes.backbone), attention_kernel(twice=True):
         each, _, _ = passes.losses(leaf, chunk)
         (gradient,) = torch.autograd.grad(each.sum(), leaf, create_graph=True)
-    return found, gradient
+    return sizes, gradient
 
 
 def within_memory(work: Callable[[], Result], smaller: Callable[[], bool]) -> Result:
-    """Do the work; when memory runs out, make the pieces smaller and do it again, as long as that is possible."""
+    """Return the result of `work()`; each time memory runs out, call `smaller()` and try again.
+
+    Raise MemoryError if memory runs out and `smaller()` returns False.
+    """
     while True:
         try:
             return work()
@@ -59,16 +63,16 @@ def within_memory(work: Callable[[], Result], smaller: Callable[[], bool]) -> Re
             raise MemoryError(reason)
 
 
-def halved(passes: Passes, told: Callable[[str], None]) -> bool:
-    """Take chunks of half the tokens from here on, and say so; False where they are as small as they get."""
+def halved(passes: Passes, say: Callable[[str], None]) -> bool:
+    """Halve the tokens of a chunk from now on, and say so; return False if chunks cannot get any smaller."""
     if passes.chunk_tokens <= SMALLEST_CHUNK:
         return False
     passes.chunk_tokens //= 2
-    told(f"memory ran out: chunks of {passes.chunk_tokens:,} tokens from here on")
+    say(f"memory ran out: going on with chunks of {passes.chunk_tokens:,} tokens")
     return True
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on a GPU or here."""
-    said = ("allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(text in str(error) for text in said)
+    """Return True if an error says that memory ran out, on a GPU or on the CPU."""
+    phrases = ("allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(text in str(error) for text in phrases)

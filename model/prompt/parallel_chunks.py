@@ -1,8 +1,8 @@
-"""Chunks side by side on the cores of a processor.
+"""Run chunks in parallel on the cores of a CPU.
 
-An operation that is shared among cores leaves them waiting for each other at its end, and small ones keep one core busy
-only: two cores come to 1.7 times one. With a chunk for each core they come to almost two. Chunks that are left over
-have all the cores again.
+If each operation is shared among the cores, they wait for each other at its end, and a small operation uses only one
+core: two cores are 1.7 times as fast as one. With one chunk per core they are almost twice as fast. The chunks left
+over at the end, fewer than the cores, run one after another on all cores.
 """
 
 import resource
@@ -15,29 +15,29 @@ from typing import TypeVar
 
 import torch
 
-_MOST = 8  # chunks at once, each of which holds its activations; further cores help with their operations
+_MOST = 8  # chunks at once, because each holds its activations; further cores share the operations of a chunk
 _LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
 def side_by_side(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterator[Result]:
-    """The work's result for each piece, in their order; at most as many at once as torch may use threads.
+    """Yield `work(piece)` for each piece, in order, running at most as many at once as torch may use threads.
 
-    What decides how the work computes must be set within it, or for the whole process: autocast and gradient mode are a
-    thread's own. After an error no piece is under way any more.
+    Autocast and gradient mode belong to a thread, so `work` must set them itself. After an error no piece is still
+    running.
     """
     threads = torch.get_num_threads()
-    each = -(-threads // _MOST)
-    workers = threads // each
+    threads_each = -(-threads // _MOST)
+    workers = threads // threads_each
     even = len(pieces) - len(pieces) % workers if workers > 1 and _has_room() else 0
-    pool = _pool(workers, each) if even else None
+    pool = _pool(workers, threads_each) if even else None
     if pool is None:
         yield from map(work, pieces)
         return
     waiting: deque[Future[Result]] = deque()
     try:
-        torch.set_num_threads(1)  # threads of the caller's own operations would wait for more of them, at full speed
+        torch.set_num_threads(1)  # the idle threads of the caller's pool would spin and take the cores
         waiting.extend(pool.submit(work, piece) for piece in pieces[:even])
         while waiting:
             yield waiting.popleft().result()
@@ -50,27 +50,30 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> It
 
 
 def _has_room() -> bool:
-    """Whether this process may take any memory: where several threads run out of it at once, oneDNN may crash."""
+    """Return True if this process has no memory limit: oneDNN may crash where several threads run out at once."""
     return all(resource.getrlimit(limit)[0] == resource.RLIM_INFINITY for limit in _LIMITS)
 
 
 @lru_cache(maxsize=1)
 def _pool(workers: int, threads: int) -> ThreadPoolExecutor | None:
-    """Workers that have begun, with so many threads for each's operations; None where the system gives no more."""
-    pool, all_there = ThreadPoolExecutor(workers, "chunk"), Barrier(workers)
+    """Return a pool of started workers whose operations use `threads` threads each.
+
+    Return None if the system does not allow that many threads.
+    """
+    pool, all_started = ThreadPoolExecutor(workers, "chunk"), Barrier(workers)
 
     def begin(_worker: int) -> None:
-        torch.get_num_threads()  # a thread that asks for the first time takes the number that any one has set last
+        torch.get_num_threads()  # a thread's first call takes over the number set last by any thread
         torch.set_num_threads(threads)
-        all_there.wait()
+        all_started.wait()
 
     try:
         for _ in pool.map(begin, range(workers)):
             pass
     except BaseException as error:
-        all_there.abort()
+        all_started.abort()
         pool.shutdown(wait=False, cancel_futures=True)
-        if isinstance(error, RuntimeError):  # a limit of memory or of processes
+        if isinstance(error, RuntimeError):  # a limit on memory or on processes
             return None
         raise
     return pool

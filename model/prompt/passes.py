@@ -1,8 +1,8 @@
-"""Passes through the frozen backbone: losses of rows, and their gradients with respect to the prompts.
+"""Passes through the frozen backbone: the losses of rows, and their gradients with respect to the prompts.
 
-Tokens are what a pass costs, so nothing is padded beyond its chunk, and a chunk is small: what a layer makes of a few
-hundred tokens stays in a processor's cache. The loss is a sum over rows, so chunks change what a pass costs, not what
-it computes.
+A pass costs time for every token. Rows are therefore padded only to the longest of their chunk, and chunks are small:
+the activations of a few hundred tokens stay in a CPU's cache. The loss is a sum over rows, so the size of the chunks
+changes the cost of a pass but not its result.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from model.t5.backbone import Backbone, attention_kernel, precision
 from model.text.tokenized_tasks import NO_LOSS
 
 CHUNK_TOKENS = {"cpu": 768, "cuda": 32_768}
-TUNING_TOKENS = {"cpu": 2048, "cuda": 32_768}  # no graph is kept: more rows share a reading of the vocabulary's matrix
+TUNING_TOKENS = {"cpu": 2048, "cuda": 32_768}  # no graph is kept, and more rows share one read of the output matrix
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -27,14 +27,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Pass:
-    """What came of a pass over rows under K prompts.
+    """The result of a pass over rows with K prompts.
 
     Attributes:
-        losses: the weighted sum over the rows of each prompt, [K].
-        gradients: each prompt's gradient of its own loss, [K, P, d].
-        hidden_mean: H̄, the mean of the encoder's hidden states over a prompt's examples and their positions, the
-            prompt's own included, padding not, [K, d]; no gradient passes through it.
-        graphs: of the chunks, if they were to be kept.
+        losses: the weighted sum of the losses of each prompt's rows, [K].
+        gradients: the gradient of each prompt's loss with respect to that prompt, [K, P, d].
+        hidden_mean: H̄, the mean of the encoder's hidden states over a prompt's examples and their positions, with the
+            prompt's positions and without padding, [K, d]; no gradient passes through it.
+        graphs: one for each chunk; empty unless `run` was asked to keep them.
     """
 
     losses: Tensor
@@ -45,7 +45,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Graph:
-    """The gradient of one chunk's losses, [K, P, d], and the graph that leads to it from `leaf`, the prompts."""
+    """The gradient of one chunk's losses, [K, P, d], with its autograd graph; `leaf` are the prompts it depends on."""
 
     leaf: Tensor
     gradient: Tensor
@@ -53,7 +53,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class _ChunkPass:
-    """What came of one chunk: of each row the number of its prompt, its weighted loss, Σ and number of its H."""
+    """The result of one chunk: for each row its prompt, its weighted loss, and the sum and number of its H."""
 
     owners: Tensor
     losses: Tensor
@@ -66,7 +66,7 @@ class _ChunkPass:
 class Passes:
     """Runs rows through a backbone, at most `chunk_tokens` encoder positions at a time.
 
-    `tokens` counts the positions that the encoder has read, prompts included and padding not.
+    `tokens` counts the positions that the encoder has read, with prompts and without padding.
     """
 
     backbone: Backbone
@@ -79,15 +79,15 @@ class Passes:
 
     @classmethod
     def for_tuning(cls, backbone: Backbone) -> Self:
-        """Passes for tuning and prediction."""
+        """Return passes for tuning and prediction."""
         return cls(backbone, chunk_tokens=TUNING_TOKENS[backbone.device.type])
 
     def run(self, prompts: Tensor, rows: Sequence[Row], *, graph: bool = False) -> Pass:
-        """Losses and gradients under prompts [K, P, d].
+        """Return the losses and gradients of prompts [K, P, d].
 
         Args:
             prompts: one for each set of rows.
-            rows: in any order; their number of the prompt says whose they are.
+            rows: in any order; `Row.prompt` is the number of a row's prompt.
             graph: keep the graphs of the gradients, for `hessian_product`.
         """
         losses, counts = prompts.new_zeros(len(prompts)), prompts.new_zeros(len(prompts))
@@ -95,12 +95,14 @@ class Passes:
         total = torch.zeros_like(prompts, requires_grad=False)
         graphs: list[Graph] = []
         with attention_kernel(twice=graph):
-            for one in self.each_chunk(lambda chunk: self._chunk(prompts, chunk, graph=graph), rows, prompts.shape[1]):
-                total += one.graph.gradient.detach()
-                losses.index_add_(0, one.owners, one.losses.to(losses.dtype))
-                sums.index_add_(0, one.owners, one.hidden_sums.to(sums.dtype))
-                counts.index_add_(0, one.owners, one.positions.to(counts.dtype))
-                graphs += [one.graph] if graph else []
+            for result in self.each_chunk(
+                lambda chunk: self._chunk(prompts, chunk, graph=graph), rows, prompts.shape[1]
+            ):
+                total += result.graph.gradient.detach()
+                losses.index_add_(0, result.owners, result.losses.to(losses.dtype))
+                sums.index_add_(0, result.owners, result.hidden_sums.to(sums.dtype))
+                counts.index_add_(0, result.owners, result.positions.to(counts.dtype))
+                graphs += [result.graph] if graph else []
         return Pass(losses, total, sums / counts.clamp(min=1).unsqueeze(1), tuple(graphs))
 
     def _chunk(self, prompts: Tensor, chunk: Sequence[Row], *, graph: bool) -> _ChunkPass:
@@ -116,9 +118,10 @@ class Passes:
     def hessian_product(
         self, prompts: Tensor, rows: Sequence[Row], direction: Tensor, graphs: Sequence[Graph] = ()
     ) -> Tensor:
-        """∇²L·u for the loss of each prompt [K, P, d] and its direction u [K, P, d], a chunk at a time.
+        """Return ∇²L·u for the loss of each prompt [K, P, d] and its direction u [K, P, d], one chunk at a time.
 
-        Graphs that `run` kept of the same rows are used up by it; without them the rows are read again.
+        `graphs` are those that `run` kept for the same rows; they can be used only once. Without them the rows go
+        through the backbone again.
         """
 
         def product(graph: Graph) -> Tensor:
@@ -129,12 +132,12 @@ class Passes:
 
         total = torch.zeros_like(prompts, requires_grad=False)
         with attention_kernel(twice=True):
-            for one in self._each(product, graphs) if graphs else self.each_chunk(again, rows, prompts.shape[1]):
-                total += one
+            for term in self._each(product, graphs) if graphs else self.each_chunk(again, rows, prompts.shape[1]):
+                total += term
         return total
 
     def losses_of(self, prompts: Tensor, rows: Sequence[Row]) -> Tensor:
-        """The loss of each prompt [K], without gradients."""
+        """Return the loss of each prompt [K], without gradients."""
 
         def losses(chunk: Sequence[Row]) -> tuple[Tensor, Tensor]:
             with torch.no_grad(), precision(self.backbone):
@@ -149,7 +152,7 @@ class Passes:
     def each_chunk(
         self, work: Callable[[Sequence[Row]], Result], rows: Sequence[Row], prompt_tokens: int
     ) -> Iterator[Result]:
-        """The work's result for each chunk of the rows, in their order; the work may be called in other threads."""
+        """Yield `work(chunk)` for each chunk of the rows, in order; `work` may be called in other threads."""
         self.tokens += sum(prompt_tokens + len(example.input_ids) for row in rows for example in row.examples)
         return self._each(work, list(chunked(rows, prompt_tokens, self.chunk_tokens)))
 
@@ -157,7 +160,7 @@ class Passes:
         return side_by_side(work, pieces) if self.backbone.side_by_side else map(work, pieces)
 
     def losses(self, prompts: Tensor, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
-        """Of one chunk: the loss of each row [rows], its own hidden states [rows, n, d], their mask [rows, n]."""
+        """Return the losses of a chunk [rows], the rows' own hidden states [rows, n, d] and their mask [rows, n]."""
         mixed = [place for place, row in enumerate(rows) if row.partner is not None]
         examples = [row.example for row in rows] + [row.partner for row in rows if row.partner is not None]
         owners = self._owners([*rows, *(rows[place] for place in mixed)])
@@ -175,30 +178,30 @@ class Passes:
         return share * loss + (1 - share) * partner_loss, own, seen
 
     def _cross_entropy(self, hidden: Tensor, mask: Tensor, *targets: Tensor) -> list[Tensor]:
-        """For each of the targets [rows, t], the cross-entropy over the vocabulary, summed over positions, [rows]."""
-        found: list[Tensor] = []
-        before: Tensor | None = None
+        """Return the cross-entropy [rows] of each of the targets [rows, t], summed over the positions of a row."""
+        losses: list[Tensor] = []
+        previous: Tensor | None = None
         for wanted in targets:
-            given = decoder_inputs(self.backbone, wanted)
-            if before is None or not torch.equal(before, given):  # labels of one token: the decoder has read the same
-                logits = self.backbone.decode(hidden, mask, given)
-                before = given
+            ids = decoder_inputs(self.backbone, wanted)
+            if previous is None or not torch.equal(previous, ids):  # labels of one token have the same decoder inputs
+                logits = self.backbone.decode(hidden, mask, ids)
+                previous = ids
             each = cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=NO_LOSS, reduction="none")
-            found.append(each.view_as(wanted).sum(1))
-        return found
+            losses.append(each.view_as(wanted).sum(1))
+        return losses
 
     def _owners(self, rows: Sequence[Row]) -> Tensor:
         return torch.tensor([row.prompt for row in rows], device=self.backbone.device)
 
 
 def _blended(hidden: Tensor, mask: Tensor, places: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """w·H_i + (1 − w)·H_j over zero-padded hidden states, and the union of their masks (ALGORITHM §3).
+    """Return w·H_i + (1 − w)·H_j over zero-padded hidden states, and the union of their masks (ALGORITHM §3).
 
     Args:
-        hidden: of the rows, then of the partners of those that have one, [rows + partners, n, d].
-        mask: the same, [rows + partners, n].
-        places: which row each partner belongs to, [partners].
-        share: w of each row, 1 where it has no partner, [rows].
+        hidden: hidden states of the rows, followed by those of their partners, [rows + partners, n, d].
+        mask: the masks in the same order, [rows + partners, n].
+        places: the row that each partner belongs to, [partners].
+        share: w of each row, 1 if it has no partner, [rows].
     """
     rows = len(share)
     padded = hidden * mask.unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""The meta-gradient regularizer ψφ(g) = z·h(g) + (1 − z)·g, row by row of the prompt's gradient (ALGORITHM §4)."""
+"""The meta-gradient regularizer ψφ(g) = z·h(g) + (1 − z)·g, for each row of a prompt's gradient (ALGORITHM §4)."""
 
 from typing import Literal
 
@@ -10,13 +10,13 @@ _TINY = 1e-30  # added to a squared norm, so that a row of zeros has a derivativ
 
 
 class GradientRegularizer(nn.Module):
-    """φ: an affine map h of low rank, which starts at the identity, and gates z made from hidden states.
+    """φ: a low-rank affine map h, which starts as the identity, and gates z computed from hidden states.
 
     Attributes:
-        up: U [d, rank], zero at the start.
+        up: U [d, rank], initially zero.
         down: V [rank, d].
-        shift: c [d], zero at the start.
-        gate: z = σ(W·H̄ + b), d gates in the paper, one in the released code.
+        shift: c [d], initially zero.
+        gate: z = σ(W·H̄ + b), with d gates in the paper and one in the released code.
     """
 
     def __init__(self, width: int, rank: int, gate: GateForm = "vector") -> None:
@@ -27,19 +27,19 @@ class GradientRegularizer(nn.Module):
         self.gate = nn.Linear(width, width if gate == "vector" else 1)
 
     def gates(self, hidden_mean: Tensor) -> Tensor:
-        """The gates z in (0, 1) from H̄ [K, d], which carries no gradient: [K, d], or [K, 1] for the scalar gate."""
+        """Return the gates z in (0, 1), [K, d] or [K, 1], for H̄ [K, d]; no gradient passes to H̄."""
         return torch.sigmoid(self.gate(hidden_mean.detach()))
 
     def forward(self, gradient: Tensor, gates: Tensor) -> Tensor:
-        """ψφ of prompt gradients [K, P, d] with gates [K, d] or [K, 1]."""
+        """Return ψφ of prompt gradients [K, P, d] with gates [K, d] or [K, 1]."""
         moved = gradient + (gradient @ self.down.T) @ self.up.T + self.shift
-        turned = moved * (_norm(gradient) / _norm(moved))  # h turns a row, it does not stretch it
+        turned = moved * (_norm(gradient) / _norm(moved))  # h turns a row but keeps its norm
         z = gates.unsqueeze(1)
         return z * turned + (1 - z) * gradient
 
 
 def gate_loss(gates: Tensor, b: float) -> Tensor:
-    """L_reg of each task: the mean over its gates of (z − b)², [K]."""
+    """Return L_reg of each task: the mean of (z − b)² over its gates, [K]."""
     return (gates - b).square().mean(-1)
 
 

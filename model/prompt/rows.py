@@ -1,4 +1,4 @@
-"""Examples of many tasks as one stream of rows, each behind a prompt of its own; rows of like length share a chunk."""
+"""The examples of many tasks as rows, each behind its task's prompt; rows of similar length share a chunk."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from storage.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An example behind a prompt; with a partner, their hidden states and losses are mixed (ALGORITHM §3).
+    """An example behind a prompt; if it has a partner, their hidden states and losses are mixed (ALGORITHM §3).
 
     Attributes:
-        prompt: number of the prompt.
-        weight: of its loss in that prompt's loss.
-        share: w, the example's own share; 1 − w is its partner's.
+        prompt: the number of the prompt.
+        weight: the weight of the row's loss in the prompt's loss.
+        share: w, the example's own share; its partner's is 1 − w.
     """
 
     example: Example
@@ -29,24 +29,29 @@ class Row:
 
     @property
     def examples(self) -> tuple[Example, ...]:
-        """What the encoder reads for it."""
+        """The examples that the encoder reads: the row's own, and its partner if there is one."""
         return (self.example,) if self.partner is None else (self.example, self.partner)
 
     @property
     def length(self) -> int:
-        """Input tokens of the longest of them, without the prompt."""
+        """The number of input tokens of the longest of these examples, without the prompt."""
         return max(len(example.input_ids) for example in self.examples)
 
 
 @dataclass(frozen=True)
 class Centroids:
-    """The vectors that stand in centroid slots, by format and cluster, in the backbone's space [clusters, d]."""
+    """The vectors for centroid slots, in the backbone's space.
+
+    Attributes:
+        vectors: [clusters, d].
+        numbers: the row of each (format, cluster) in `vectors`.
+    """
 
     vectors: Tensor
     numbers: Mapping[tuple[str, int], int]
 
     def of(self, places: Sequence[tuple[str, int]]) -> Tensor:
-        """The vectors of some clusters, [places, d]."""
+        """Return the vectors of some (format, cluster) pairs, [places, d]; raise InputError if one is missing."""
         missing = [place for place in places if place not in self.numbers]
         if missing:
             form, cluster = missing[0]
@@ -56,12 +61,12 @@ class Centroids:
 
 @dataclass(frozen=True)
 class EncoderInputs:
-    """What the encoder takes.
+    """The input of the encoder, with the targets of the decoder.
 
     Attributes:
         embeddings: [θ; embed(x)], [rows, P + n, d].
-        mask: True at the prompt and at tokens, [rows, P + n].
-        targets: NO_LOSS beyond a row's end, [rows, t].
+        mask: True for prompt and text tokens, False for padding, [rows, P + n].
+        targets: target ids, NO_LOSS after a row's end, [rows, t].
     """
 
     embeddings: Tensor
@@ -72,7 +77,7 @@ class EncoderInputs:
 def encoder_inputs(
     backbone: Backbone, prompts: Tensor, owners: Tensor, examples: Sequence[Example], centroids: Centroids | None
 ) -> EncoderInputs:
-    """Examples behind their prompts: `owners` [rows] says which of `prompts` [prompts, P, d] is whose."""
+    """Return the examples behind their prompts; `owners` [rows] are their numbers in `prompts` [prompts, P, d]."""
     padded = pad(examples, backbone.pad_id)
     ids, mask, targets, rows, positions = (
         torch.from_numpy(array).to(backbone.device)
@@ -89,27 +94,27 @@ def encoder_inputs(
 
 
 def decoder_inputs(backbone: Backbone, targets: Tensor) -> Tensor:
-    """What the decoder has read when it gives each target: its start, then the targets before, [rows, t]."""
+    """Return the decoder's input ids for some targets: the start id, then all targets but the last, [rows, t]."""
     moved = targets.roll(1, dims=1)
     moved[:, 0] = backbone.start_id
     return moved.masked_fill(moved == NO_LOSS, backbone.pad_id)
 
 
 def chunked(rows: Sequence[Row], prompt_tokens: int, chunk_tokens: int) -> Iterator[list[Row]]:
-    """The rows, longest first, in chunks of at most `chunk_tokens` positions, padding and prompts counted.
+    """Yield the rows, longest first, in chunks of at most `chunk_tokens` positions, including padding and prompts.
 
-    Sorted, hardly any position is padding. The longest comes first, so that what does not fit fails at once.
+    In this order hardly any position is padding, and a row that is too long for the memory fails at once.
     """
     chunk: list[Row] = []
-    each = taken = 0
+    length = taken = 0
     for row in sorted(rows, key=lambda row: -row.length):
-        wide = len(row.examples)
-        if chunk and (taken + wide) * each > chunk_tokens:
+        count = len(row.examples)
+        if chunk and (taken + count) * length > chunk_tokens:
             yield chunk
             chunk, taken = [], 0
         if not chunk:
-            each = prompt_tokens + row.length
+            length = prompt_tokens + row.length
         chunk.append(row)
-        taken += wide
+        taken += count
     if chunk:
         yield chunk
