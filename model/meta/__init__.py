@@ -1,1 +1,1 @@
-"""Meta-training: the step, its objectives, the curriculum, the trainer and its ranks."""
+"""Meta-training: the meta step, its objectives, the curriculum, the trainer and its ranks."""

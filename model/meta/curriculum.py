@@ -1,7 +1,7 @@
-"""The curriculum of task augmentation: how far a query set may deviate, by how well gradients agree (ALGORITHM §3).
+"""The curriculum of task augmentation: the better gradients agree, the more query sets are mixed (ALGORITHM §3).
 
-The paper writes H = (1 − λ)·H_i + λ·H_j with λ ~ Beta(α, b·α), but b → 0 would drive such a λ to 1, the largest
-deviation, where its text wants the smallest. As in the authors' code, the Beta draw is the task's own share w = 1 − λ.
+The paper writes H = (1 − λ)·H_i + λ·H_j with λ ~ Beta(α, b·α). As b → 0 such a λ tends to 1, the largest deviation,
+but the paper's text asks for the smallest. As in the authors' code, the Beta draw is the task's own share w = 1 − λ.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,14 @@ Mode = Literal["curriculum", "vanilla", "none"]
 
 @dataclass
 class Curriculum:
-    """Follows the similarity s of support and query gradients; everything else is a function of it.
+    """Tracks the similarity s of support and query gradients; b and the shares are functions of s.
 
     Attributes:
-        mode: curriculum; vanilla: b = 1, Beta(α, α); none: no mixing (b still follows s: the gates aim at it).
+        mode: `curriculum`; `vanilla`: b = 1, Beta(α, α); `none`: no mixing (b still follows s, as the gates' target).
         alpha: α.
-        m: curve of b over s.
-        smoothing: weight of the former s in the new one; 0 in the paper, 0.5 in the released code.
+        m: the base of the curve of b over s.
+        smoothing: the weight of the previous s in the new one; 0 in the paper, 0.5 in the released code.
+        similarity: s.
     """
 
     mode: Mode = "curriculum"
@@ -33,7 +34,7 @@ class Curriculum:
     similarity: float = START
 
     def follow(self, similarity: float) -> None:
-        """Take in the mean similarity of a step's tasks."""
+        """Update s with the mean similarity of a step's tasks."""
         self.similarity = self.smoothing * self.similarity + (1 - self.smoothing) * similarity
 
     @property
@@ -45,7 +46,7 @@ class Curriculum:
         return float((self.m**agreement - 1) / (self.m - 1))
 
     def share(self, chance: np.random.Generator) -> float:
-        """The w of a task, ~ Beta(α, b·α), a task's own share of its query set; λ = 1 − w is the deviation."""
+        """Draw w ~ Beta(α, b·α), a task's own share of its mixed query set; λ = 1 − w is the deviation."""
         if self.mode == "none" or self.b * self.alpha < NO_MIXING:
             return 1.0
         return float(chance.beta(self.alpha, self.b * self.alpha))

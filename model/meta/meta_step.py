@@ -2,13 +2,13 @@
 
     g_i  = ∇θ L_support,i(θ)        θ'_i = θ − α1·ψφ(g_i)        L = Σ_i L_query,i(θ'_i)
 
-The query sets are mixed with those of partner tasks. The derivative of L passes through g_i (order 2), or stops there
-(order 1). Only v_i = ∂L/∂θ'_i needs the query sets, so it is found first, chunk by chunk; then
+The query sets are mixed with those of partner tasks. The derivative of L passes through g_i (order 2) or stops there
+(order 1). Only v_i = ∂L/∂θ'_i needs the query sets, so it is computed first, chunk by chunk; then
 
     ∇θ L = Σ_i v_i − (∂step_i/∂g_i · v_i)·∇²θ L_support,i(θ)        ∇φ L = −Σ_i ∂step_i/∂φ · v_i
 
-The product with the Hessian is taken in one of two ways, with the same result: from the kept graph of g_i, which is
-faster, or from the support sets once more, chunk by chunk, which needs no more memory than a chunk.
+The product with the Hessian is computed in one of two ways, with the same result: from the kept graph of g_i, which is
+faster, or by passing the support sets through the backbone again, chunk by chunk, which needs the memory of one chunk.
 """
 
 from collections.abc import Sequence
@@ -30,17 +30,17 @@ _TINY = 1e-30
 
 @dataclass(frozen=True)
 class StepForm:
-    """What a meta step computes.
+    """The settings of a meta step.
 
     Attributes:
         order: 2 passes the derivative through the inner gradient, 1 stops it there.
         inner_rate: α1.
-        inner_form: sgd is α1·ψ(g), the paper's; rms is α1·ψ(g)/rms(ψ(g)), the first step that Adam would take.
-        similarity_at: where the query gradient of s is taken: theta (Algorithm 1) or theta_prime (released code).
-        gate_weight: weight of L_reg.
-        keep_graph: order 2 keeps the graph of the inner gradients; otherwise the support sets are read again.
-        inner_steps: steps on the support set, 1 in the paper. The derivative passes through the gradient of the last
-            one only; those before count as constants of θ, while φ learns from all of them.
+        inner_form: `sgd` is α1·ψ(g), as in the paper; `rms` is α1·ψ(g)/rms(ψ(g)), the first step that Adam would take.
+        similarity_at: where the query gradient for s is taken: `theta` (Algorithm 1) or `theta_prime` (released code).
+        gate_weight: the weight of L_reg.
+        keep_graph: with order 2, keep the graph of the inner gradients; if False, read the support sets again.
+        inner_steps: the number of steps on the support set, 1 in the paper. The derivative with respect to θ passes
+            only through the gradient of the last step and treats the earlier ones as constants; φ learns from all.
     """
 
     order: Literal[1, 2] = 2
@@ -54,7 +54,7 @@ class StepForm:
 
 @dataclass(frozen=True)
 class MixedTask:
-    """A task, the task whose query set is mixed in, and w, its own share of the mixture."""
+    """A task, its partner, whose query set is mixed in, and w, the task's own share of the mixture."""
 
     task: Task
     partner: Task | None = None
@@ -63,17 +63,17 @@ class MixedTask:
 
 @dataclass(frozen=True)
 class TaskMeasures:
-    """What a step saw of each task, [tasks] each.
+    """Measurements of a step for each task, [tasks] each.
 
     Attributes:
-        support_loss: at θ.
-        query_loss: mixed, at θ'.
+        support_loss: the loss of the support set at θ.
+        query_loss: the loss of the mixed query set at θ'.
         gate_loss: L_reg.
-        similarity: cos of the query gradient and ψ(g), the normalized inner product that the paper plots.
-        gate: mean of z.
+        similarity: the cosine of the query gradient and ψ(g), the normalized inner product that the paper plots.
+        gate: the mean of z.
         inner_size: ‖θ' − θ‖/‖θ‖.
         inner_norm: ‖g‖.
-        query_norm: norm of the query gradient at θ'.
+        query_norm: the norm of the query gradient at θ'.
     """
 
     support_loss: Tensor
@@ -88,7 +88,7 @@ class TaskMeasures:
 
 @dataclass(frozen=True)
 class MetaGradients:
-    """Gradients of Σ L_query + weight·mean L_reg: of θ [P, d], and of φ by name; and what was seen on the way."""
+    """Gradients of Σ L_query + weight·mean L_reg, of θ [P, d] and of φ by name, and the measurements of the step."""
 
     prompt: Tensor
     regularizer: dict[str, Tensor]
@@ -97,10 +97,10 @@ class MetaGradients:
 
 @dataclass(frozen=True)
 class InnerStep:
-    """One inner step of each of K tasks, with the graph that leads from `source` and φ to it.
+    """One inner step of each of K tasks, with the autograd graph from `source` and φ to `step`.
 
     Attributes:
-        prompts: θ where the step begins, [K, P, d].
+        prompts: θ before the step, [K, P, d].
         support: the pass over the support sets.
         source: g, [K, P, d].
         regulated: ψφ(g), [K, P, d].
@@ -117,12 +117,12 @@ class InnerStep:
 
 
 def support_rows(tasks: Sequence[Task]) -> list[Row]:
-    """Rows of the support sets, a prompt a task, each set's mean."""
+    """Return the rows of the support sets, one prompt per task; the weights give the mean loss of each set."""
     return [row for number, task in enumerate(tasks) for row in _rows(task.support, number)]
 
 
 def query_rows(tasks: Sequence[MixedTask]) -> list[Row]:
-    """Rows of the query sets, mixed with their partners' (in turn, where the sets differ in size)."""
+    """Return the rows of the query sets, mixed with their partners'; a smaller partner set is used repeatedly."""
     rows: list[Row] = []
     for number, mixed in enumerate(tasks):
         partners = mixed.partner.query if mixed.partner is not None and mixed.share < 1 else ()
@@ -142,7 +142,7 @@ def _rows(examples: Sequence[Example], prompt: int, partners: Sequence[Example] 
 def inner_step(
     passes: Passes, prompts: Tensor, regularizer: GradientRegularizer | None, rows: Sequence[Row], form: StepForm
 ) -> InnerStep:
-    """θ'_i = θ − α1·ψφ(g_i) for prompts [K, P, d], one a task."""
+    """Take the step θ'_i = θ − α1·ψφ(g_i) for prompts [K, P, d], one per task."""
     support = passes.run(prompts, rows, graph=form.order == 2 and form.keep_graph)
     gradients = support.gradients.clone().requires_grad_()
     gates, regulated = None, gradients
@@ -156,11 +156,11 @@ def inner_step(
 def inner_steps(
     passes: Passes, prompts: Tensor, regularizer: GradientRegularizer | None, rows: Sequence[Row], form: StepForm
 ) -> list[InnerStep]:
-    """Take `form.inner_steps` steps on the support sets; only the last one keeps a graph of its gradient."""
+    """Take `form.inner_steps` steps on the support sets; only the last step keeps the graph of its gradient."""
     steps: list[InnerStep] = []
     for number in range(1, form.inner_steps + 1):
-        own = form if number == form.inner_steps else replace(form, keep_graph=False)
-        steps.append(inner_step(passes, prompts, regularizer, rows, own))
+        step_form = form if number == form.inner_steps else replace(form, keep_graph=False)
+        steps.append(inner_step(passes, prompts, regularizer, rows, step_form))
         prompts = prompts - steps[-1].step.detach()
     return steps
 
@@ -174,19 +174,20 @@ def meta_gradients(
     b: float = 0.0,
     batch: int = 0,
 ) -> MetaGradients:
-    """The gradients of one meta step.
+    """Return the gradients of one meta step.
 
     Args:
-        passes: through the backbone.
+        passes: passes through the backbone.
         prompt: θ [P, d].
-        regularizer: ψφ; None: the identity.
-        tasks: with their partners.
-        form: what to compute.
-        b: what the gates aim at.
-        batch: tasks of the whole step, of which `tasks` may be one rank's; L_reg is the mean over all of them.
+        regularizer: ψφ; None means the identity.
+        tasks: the tasks with their partners.
+        form: the settings of the step.
+        b: the target of the gates.
+        batch: the number of tasks of the whole step, over which L_reg is the mean; 0 means `tasks` are all of them,
+            otherwise they may be those of one rank.
     """
     prompts = prompt.detach().repeat(len(tasks), 1, 1)
-    support, queries = support_rows([one.task for one in tasks]), query_rows(tasks)
+    support, queries = support_rows([mixed.task for mixed in tasks]), query_rows(tasks)
     steps = inner_steps(passes, prompts, regularizer, support, form)
     inner = steps[-1]
     query = passes.run(inner.prompts - inner.step.detach(), queries)
@@ -203,7 +204,7 @@ def meta_gradients(
 def adapted_prompts(
     passes: Passes, prompt: Tensor, regularizer: GradientRegularizer | None, tasks: Sequence[Task], form: StepForm
 ) -> Tensor:
-    """Return θ' of each task, after the inner steps on its support set, [tasks, P, d]."""
+    """Return θ' of each task, the prompt after the inner steps on its support set, [tasks, P, d]."""
     prompts = prompt.detach().repeat(len(tasks), 1, 1)
     last = inner_steps(passes, prompts, regularizer, support_rows(tasks), replace(form, order=1))[-1]
     return last.prompts - last.step.detach()
@@ -212,18 +213,18 @@ def adapted_prompts(
 def _backward(
     steps: Sequence[InnerStep], query_gradients: Tensor, penalty: Tensor, regularizer: GradientRegularizer | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Take v = ∂L/∂θ' back through θ' = θ − Σ steps, and L_reg back through the gates of the last step.
+    """Propagate v = ∂L/∂θ' back through θ' = θ − Σ steps, and L_reg back through the gates of the last step.
 
     Returns:
-        What reaches g of the last step, [K, P, d], and what reaches each parameter of φ.
+        The gradient with respect to g of the last step, [K, P, d], and the gradient of each parameter of φ.
     """
     phi = dict(regularizer.named_parameters()) if regularizer is not None else {}
-    outputs, given = [steps[-1].step], [-query_gradients]
+    outputs, cotangents = [steps[-1].step], [-query_gradients]
     if phi:
-        outputs, given = [*outputs, penalty], [*given, torch.ones_like(penalty)]
+        outputs, cotangents = [*outputs, penalty], [*cotangents, torch.ones_like(penalty)]
         outputs += [step.step for step in steps[:-1]]
-        given += [-query_gradients] * (len(steps) - 1)
-    through, *of_phi = torch.autograd.grad(outputs, [steps[-1].source, *phi.values()], given)
+        cotangents += [-query_gradients] * (len(steps) - 1)
+    through, *of_phi = torch.autograd.grad(outputs, [steps[-1].source, *phi.values()], cotangents)
     return through, dict(zip(phi, of_phi, strict=True))
 
 
@@ -247,5 +248,5 @@ def _measures(steps: Sequence[InnerStep], query: Pass, compared: Tensor, penalty
 
 
 def _rms(gradients: Tensor) -> Tensor:
-    """Root mean square of each prompt's gradient, [K, 1, 1]."""
+    """Return the root mean square of each prompt's gradient, [K, 1, 1]."""
     return (gradients.square().mean((1, 2), keepdim=True) + _TINY).sqrt()

@@ -1,7 +1,7 @@
-"""What a trainer descends: SUPMER's bi-level objective, or the plain loss of the PPT baselines.
+"""The objectives of training: SUPMER's bi-level objective, and the plain loss of the PPT baselines.
 
-Both give gradients of a batch of tasks and the held-out loss that checkpoints are chosen by. Where memory runs out they
-take smaller pieces and try again: pieces change what a step costs, not what it computes.
+Both compute the gradients of a batch of tasks, and the held-out loss that decides which checkpoint is the best. If
+memory runs out, they try again in smaller pieces; this changes the cost of a step but not its result.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,43 +28,43 @@ from model.prompt.regularizer import GradientRegularizer
 from model.prompt.rows import Row
 from model.text.tokenized_tasks import Example, Task
 
-GRAPH_SHARE = 0.25  # of the memory there is, for kept graphs
+GRAPH_SHARE = 0.25  # of the device's memory, for kept graphs
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """Of θ and φ by name, summed over some tasks; and sums of what was measured."""
+    """Gradients of θ and φ by name, summed over some tasks, and the measurements of those tasks by name."""
 
     parameters: dict[str, Tensor]
     measures: dict[str, Tensor]
 
 
 class Objective(Protocol):
-    """What is descended; `measured` names what a step measures."""
+    """A loss to descend; `measured` are the names of the measurements of a step."""
 
     passes: Passes
     regularizer: GradientRegularizer | None
     measured: tuple[str, ...]
 
     def gradients(self, prompt: Tensor, tasks: Sequence[MixedTask], b: float, batch: int) -> Gradients:
-        """Of these tasks, which are some of a batch of `batch`; b is what the gates aim at."""
+        """Return the gradients of these tasks, which are part of a batch of `batch` tasks; b is the gates' target."""
 
     def held_out(self, prompt: Tensor, tasks: Sequence[Task]) -> HeldOutTasks:
-        """Scores of held-out tasks."""
+        """Return the scores of held-out tasks."""
 
     def settings(self) -> dict[str, int | bool]:
-        """How the work is cut up: a resumed run that cuts it up alike gives the same bits."""
+        """Return how the work is divided; a resumed run that divides it in the same way gives the same bits."""
 
     def cut_up(self, settings: dict[str, int | bool]) -> None:
-        """Cut the work up as `settings` say."""
+        """Divide the work as `settings` say."""
 
 
 @dataclass
 class MetaObjective:
-    """SUPMER: the query loss after an inner step on the support set (ALGORITHM §5).
+    """SUPMER: the query loss after inner steps on the support set (ALGORITHM §5).
 
-    `graph_share` is the part of the device's memory that kept graphs may take.
+    `told` is called with messages for the user. `graph_share` is the share of the device's memory for kept graphs.
     """
 
     passes: Passes
@@ -76,19 +76,19 @@ class MetaObjective:
     _decided: bool = False
 
     def gradients(self, prompt: Tensor, tasks: Sequence[MixedTask], b: float, batch: int) -> Gradients:
-        """Gradients of Σ L_query + weight·mean L_reg."""
+        """Return the gradients of Σ L_query + weight·mean L_reg."""
         if not self._decided:
-            self._decide(prompt, [one.task for one in tasks])
+            self._decide(prompt, [mixed.task for mixed in tasks])
 
         def work() -> MetaGradients:
             return meta_gradients(self.passes, prompt, self.regularizer, tasks, self.form, b, batch)
 
-        found = self._within_memory(work)
-        measures = {name: getattr(found.measures, name) for name in self.measured}
-        return Gradients({"prompt": found.prompt} | found.regularizer, measures)
+        result = self._within_memory(work)
+        measures = {name: getattr(result.measures, name) for name in self.measured}
+        return Gradients({"prompt": result.prompt} | result.regularizer, measures)
 
     def held_out(self, prompt: Tensor, tasks: Sequence[Task]) -> HeldOutTasks:
-        """Scores of the query sets before and after the inner steps, without mixing."""
+        """Return the scores of the query sets, without mixing, before and after the inner steps."""
         queries = [task.query for task in tasks]
 
         def work() -> HeldOutTasks:
@@ -99,25 +99,25 @@ class MetaObjective:
         return within_memory(work, lambda: halved(self.passes, self.told))
 
     def settings(self) -> dict[str, int | bool]:
-        """Tokens of a chunk, and whether graphs are kept."""
+        """Return the tokens of a chunk, and whether graphs are kept."""
         return {"chunk_tokens": self.passes.chunk_tokens, "keep_graph": self.form.keep_graph}
 
     def cut_up(self, settings: dict[str, int | bool]) -> None:
-        """Take over both."""
+        """Use these settings."""
         self.passes.chunk_tokens = int(settings["chunk_tokens"])
         self.form = replace(self.form, keep_graph=bool(settings["keep_graph"]))
         self._decided = True
 
     def _decide(self, prompt: Tensor, tasks: Sequence[Task]) -> None:
-        """Keep the graphs of the support sets only if they take a modest part of the memory there is."""
+        """Keep the graphs of the support sets only if they need at most `graph_share` of the device's memory."""
         self._decided = True
         if self.form.order == 1 or not self.form.keep_graph:
             return
         prompts, rows = prompt.repeat(len(tasks), 1, 1), support_rows(tasks)
-        wanted = within_memory(lambda: graph_bytes(self.passes, prompts, rows), lambda: halved(self.passes, self.told))
-        if wanted > self.graph_share * total_memory(self.passes.backbone.device):
+        needed = within_memory(lambda: graph_bytes(self.passes, prompts, rows), lambda: halved(self.passes, self.told))
+        if needed > self.graph_share * total_memory(self.passes.backbone.device):
             self.form = replace(self.form, keep_graph=False)
-            self.told(f"graphs of {wanted / 1e9:.1f} GB would not fit: support sets are read twice")
+            self.told(f"graphs of {needed / 1e9:.1f} GB would not fit in memory: support sets are read twice")
 
     def _within_memory(self, work: Callable[[], Result]) -> Result:
         def smaller() -> bool:
@@ -132,7 +132,10 @@ class MetaObjective:
 
 @dataclass
 class PlainObjective:
-    """PPT: the mean loss of a batch's examples under θ itself, support and query sets alike (ALGORITHM §7)."""
+    """PPT: the mean loss with θ of all examples of a batch, of support and query sets alike (ALGORITHM §7).
+
+    `told` is called with messages for the user.
+    """
 
     passes: Passes
     regularizer: GradientRegularizer | None = None
@@ -140,16 +143,16 @@ class PlainObjective:
     told: Callable[[str], None] = field(default=lambda _message: None)
 
     def gradients(self, prompt: Tensor, tasks: Sequence[MixedTask], b: float, batch: int) -> Gradients:  # noqa: ARG002 - no gates
-        """Gradient of the mean loss over the batch."""
-        rows = _every_row([one.task for one in tasks])
-        found = within_memory(
-            lambda: self.passes.run(_one_each(prompt, [one.task for one in tasks]), rows),
+        """Return the gradient of the mean loss over the batch."""
+        rows = _every_row([mixed.task for mixed in tasks])
+        result = within_memory(
+            lambda: self.passes.run(_one_each(prompt, [mixed.task for mixed in tasks]), rows),
             lambda: halved(self.passes, self.told),
         )
-        return Gradients({"prompt": found.gradients.sum(0) / batch}, {"query_loss": found.losses})
+        return Gradients({"prompt": result.gradients.sum(0) / batch}, {"query_loss": result.losses})
 
     def held_out(self, prompt: Tensor, tasks: Sequence[Task]) -> HeldOutTasks:
-        """Scores of both sets of each task."""
+        """Return the scores of both sets of each task."""
         examples = [(*task.support, *task.query) for task in tasks]
         return within_memory(
             lambda: HeldOutTasks(_counts(examples), asked(self.passes, _one_each(prompt, tasks), tasks, examples)),
@@ -157,16 +160,16 @@ class PlainObjective:
         )
 
     def settings(self) -> dict[str, int | bool]:
-        """Tokens of a chunk."""
+        """Return the tokens of a chunk."""
         return {"chunk_tokens": self.passes.chunk_tokens}
 
     def cut_up(self, settings: dict[str, int | bool]) -> None:
-        """Take them over."""
+        """Use these settings."""
         self.passes.chunk_tokens = int(settings["chunk_tokens"])
 
 
 def _every_row(tasks: Sequence[Task]) -> list[Row]:
-    """Rows of the support and query sets as one set a task."""
+    """Return the rows of the support and query sets, as one set per task."""
     return support_rows([replace(task, support=(*task.support, *task.query)) for task in tasks])
 
 

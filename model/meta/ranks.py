@@ -1,4 +1,4 @@
-"""The processes that train together: each takes whole tasks, their gradients are summed."""
+"""The processes that train together: each computes the gradients of whole tasks, and the gradients are summed."""
 
 import os
 from collections.abc import Iterator
@@ -10,52 +10,52 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-PATIENCE = timedelta(minutes=30)  # for a rank that validates or writes; one that died is noticed at once by torchrun
+PATIENCE = timedelta(minutes=30)  # for a rank that validates or writes; torchrun notices at once if a rank dies
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's place among `count`; alone, every exchange is a no-op."""
+    """The place of this process among `count` processes; if there is only one, every exchange is a no-op."""
 
     rank: int = 0
     count: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes."""
+        """True for the rank that writes files and messages."""
         return self.rank == 0
 
     def summed(self, values: Tensor) -> Tensor:
-        """The sum over all ranks of a vector that each has of its own."""
+        """Return the sum of `values` over all ranks."""
         if self.count > 1:
             values = values.contiguous()
             distributed.all_reduce(values)
         return values
 
     def gathered(self, value: Any) -> list[Any]:
-        """What each rank gives, in the order of ranks."""
+        """Return the `value` of every rank, in the order of ranks."""
         if self.count == 1:
             return [value]
-        found: list[Any] = [None] * self.count
-        distributed.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * self.count
+        distributed.all_gather_object(values, value)
+        return values
 
     def same(self, value: Any) -> Any:
-        """What the first rank gives: for decisions that follow from a clock or a file."""
+        """Return the `value` of the first rank, for decisions that depend on a clock or a file."""
         if self.count == 1:
             return value
-        held = [value]
-        distributed.broadcast_object_list(held)
-        return held[0]
+        values = [value]
+        distributed.broadcast_object_list(values)
+        return values[0]
 
 
 @contextmanager
 def ranks_of_torchrun(device: torch.device) -> Iterator[Ranks]:
-    """The ranks that torchrun started: nccl between GPUs, gloo between processors and for all but tensors."""
+    """Yield the rank of this process under torchrun; nccl connects GPUs, gloo CPUs, and gloo exchanges all objects."""
     backend = "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"
     distributed.init_process_group(backend, timeout=PATIENCE)
     yield Ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-    distributed.destroy_process_group()  # not after an error: other ranks may never answer
+    distributed.destroy_process_group()  # not after an error, because other ranks may never answer

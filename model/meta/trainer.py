@@ -1,4 +1,4 @@
-"""Training of θ and φ (ALGORITHM §5): Adam, decaying rates, clipped gradients, the best held-out prompt kept."""
+"""Training of θ and φ (ALGORITHM §5): Adam, decaying rates, clipped gradients; the best held-out prompt is kept."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ Schedule = Literal["linear", "inverse-square-root"]
 
 
 class NotFiniteError(Exception):
-    """A loss or gradient became NaN or infinite; says at which step and in which tasks."""
+    """A loss or gradient became NaN or infinite; the message names the step and the tasks."""
 
     def __init__(self, step: int, tasks: Sequence[str]) -> None:
         super().__init__(f"step {step}: the loss or its gradient is NaN or infinite, in {', '.join(tasks)}")
@@ -32,7 +32,7 @@ class NotFiniteError(Exception):
 
 @dataclass(frozen=True)
 class Rates:
-    """Learning rates of θ and φ and their course: linear warm-up, then decay."""
+    """Learning rates of θ and φ with their schedule: linear warm-up, then decay."""
 
     prompt: float
     regularizer: float
@@ -65,7 +65,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class PlainStart:
-    """The first `steps` steps descend the plain loss, as PPT does; no inner step, no gates."""
+    """The first `steps` steps descend the plain loss, as PPT does, without inner steps and gates."""
 
     objective: Objective
     steps: int
@@ -80,7 +80,7 @@ class Best:
 
 
 class Trainer:
-    """θ, φ and all that changes while they are learned."""
+    """θ, φ and everything else that changes during training."""
 
     def __init__(
         self,
@@ -101,17 +101,17 @@ class Trainer:
         if objective.regularizer is not None:
             self._groups["regularizer"] = dict(objective.regularizer.named_parameters())
         self._optimizers = {
-            name: torch.optim.Adam(held.values(), lr=getattr(rates, name), foreach=False)
-            for name, held in self._groups.items()
+            name: torch.optim.Adam(group.values(), lr=getattr(rates, name), foreach=False)
+            for name, group in self._groups.items()
         }
 
     @property
     def prompt(self) -> Tensor:
-        """θ as it is, [P, d]."""
+        """The current θ, [P, d]."""
         return self._groups["prompt"]["prompt"].detach()
 
     def train(self, tasks: Sequence[MixedTask], batch: int) -> dict[str, float]:
-        """One step on this rank's tasks of a batch of `batch`; what it measured is the same on all ranks."""
+        """Take one step on this rank's tasks of a batch of `batch` tasks; return its record, the same on all ranks."""
         b = self.curriculum.b
         start = self._plain_start
         objective = start.objective if start is not None and self.step < start.steps else self.objective
@@ -126,7 +126,7 @@ class Trainer:
         return record
 
     def _descend(self, gradients: dict[str, Tensor]) -> dict[str, float]:
-        """Clip θ's and φ's gradients each for itself, and let Adam take its step."""
+        """Clip the gradients of θ and of φ separately, and take a step with Adam."""
         record = {"learning_rate": self.rates.at("prompt", self.step)}
         for name, optimizer in self._optimizers.items():
             parameters = self._groups[name]
@@ -142,17 +142,20 @@ class Trainer:
     def _over_ranks(
         self, objective: Objective, own: Gradients | None, tasks: Sequence[MixedTask], tokens: int
     ) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """Means of the measures over the batch, and sums of tokens and gradients, from all ranks in one exchange."""
+        """Return the means of the measures over the batch, with the sum of tokens, and the sums of the gradients.
+
+        All ranks take part, in one exchange.
+        """
         names = (*objective.measured, "lambda", "tasks", "tokens")
-        parameters = {key: parameter for held in self._groups.values() for key, parameter in held.items()}
+        parameters = {key: parameter for group in self._groups.values() for key, parameter in group.items()}
         sizes = [len(names), *(parameter.numel() for parameter in parameters.values())]
         if own is None:  # more ranks than tasks
             mine = self.prompt.new_zeros(sum(sizes))
         else:
-            counted = self.prompt.new_tensor([sum(1 - one.share for one in tasks), len(tasks), tokens])
+            counted = self.prompt.new_tensor([sum(1 - mixed.share for mixed in tasks), len(tasks), tokens])
             measures = torch.stack([own.measures[name].sum() for name in objective.measured])
-            given = [own.parameters.get(key, torch.zeros_like(value)) for key, value in parameters.items()]
-            mine = torch.cat([measures, counted, *(one.flatten() for one in given)])
+            gradients = [own.parameters.get(key, torch.zeros_like(value)) for key, value in parameters.items()]
+            mine = torch.cat([measures, counted, *(gradient.flatten() for gradient in gradients)])
         total = self.ranks.summed(mine.detach().clone())
         if not bool(torch.isfinite(total).all()):
             self._refuse(own, tasks, finite=bool(torch.isfinite(mine).all()))
@@ -163,16 +166,19 @@ class Trainer:
         return means, dict(zip(parameters, pieces, strict=True))
 
     def _refuse(self, own: Gradients | None, tasks: Sequence[MixedTask], *, finite: bool) -> None:
-        """Stop on all ranks, naming the tasks whose measures went wrong (all of a rank's, if only the gradient did)."""
+        """Raise NotFiniteError on all ranks, with the tasks whose measures are not finite.
+
+        If only the gradient of a rank is not finite, all its tasks are named.
+        """
         bad: list[str] = []
         if own is not None and not finite:
             wrong = ~torch.isfinite(torch.stack(list(own.measures.values()))).all(0)
-            bad = [one.task.task_id for one, is_bad in zip(tasks, wrong.tolist(), strict=True) if is_bad]
-            bad = bad or [one.task.task_id for one in tasks]
+            bad = [mixed.task.task_id for mixed, is_bad in zip(tasks, wrong.tolist(), strict=True) if is_bad]
+            bad = bad or [mixed.task.task_id for mixed in tasks]
         raise NotFiniteError(self.step + 1, [name for names in self.ranks.gathered(bad) for name in names])
 
     def held_out(self, batches: Iterable[Sequence[Task]], kinds: Sequence[str]) -> HeldOut:
-        """Return the scores of held-out tasks of `kinds`, of which `batches` are this rank's."""
+        """Return the scores of the held-out tasks of `kinds` on all ranks; `batches` are this rank's tasks."""
         total, sums = torch.zeros(2, dtype=torch.float64), KindSums.of(kinds)
         bad: list[str] = []
         for tasks in batches:
@@ -189,7 +195,7 @@ class Trainer:
         return HeldOut(float(summed / count), tuple(sums.means()))
 
     def consider(self, loss: float) -> bool:
-        """Remember θ and φ as the best if the held-out loss is the lowest so far; return whether it is."""
+        """Keep θ and φ as the best and return True if the held-out loss is the lowest so far."""
         if self.best is not None and not loss < self.best.loss:
             self.without_gain += 1
             return False
@@ -197,13 +203,13 @@ class Trainer:
         return True
 
     def arrays(self) -> Arrays:
-        """θ and φ as they are, by name."""
-        return {key: _array(parameter) for held in self._groups.values() for key, parameter in held.items()}
+        """Return the current θ and φ by name."""
+        return {key: _array(parameter) for group in self._groups.values() for key, parameter in group.items()}
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """All that a later process needs to go on as if nothing had happened: arrays, and the rest as JSON.
+        """Return everything that a later process needs to continue exactly: arrays, and the rest as JSON.
 
-        No random state is among it: every draw follows from the seed and the place of its task.
+        There is no random state: every draw depends only on the seed and the position of its task.
         """
         arrays = {f"now.{key}": value for key, value in self.arrays().items()}
         arrays |= {f"best.{key}": value for key, value in self.best_arrays.items()}
@@ -215,7 +221,7 @@ class Trainer:
         return arrays, rest | {"best": best, "settings": self.objective.settings()}
 
     def resume(self, arrays: Arrays, rest: dict[str, Any]) -> None:
-        """Go back to a state."""
+        """Restore a state that `state` returned."""
         self.step, self.without_gain = rest["step"], rest["without_gain"]
         self.curriculum.similarity = rest["similarity"]
         self.best = Best(**rest["best"]) if rest["best"] else None
