@@ -1,8 +1,8 @@
-"""A T5 from quantized ONNX graphs: encoder.onnx, decoder.onnx and tokenizer.json become a transformers folder.
+"""Convert a T5 exported to ONNX (encoder.onnx, decoder.onnx and tokenizer.json) to a transformers folder.
 
-Quantizers keep a weight `W` as three initializers, `W_quantized`, `W_scale` and `W_zero_point`, with
+Quantizers store a weight `W` as three initializers, `W_quantized`, `W_scale` and `W_zero_point`, with
 W = scale · (quantized − zero point). An exporter that folds transposes renames linear layers to `onnx::MatMul_123`;
-what they are is then told by the scope of the node that reads them: `/enc/block.0/layer.0/SelfAttention/q/MatMul`.
+such a layer is identified by the scope of the node that reads it: `/enc/block.0/layer.0/SelfAttention/q/MatMul`.
 """
 
 import math
@@ -21,38 +21,41 @@ from storage.atomic import replacing_file, write_bytes
 from storage.errors import InputError
 
 ENCODER, DECODER, TOKENIZER, WEIGHTS = "encoder.onnx", "decoder.onnx", "tokenizer.json", "model.safetensors"
-MAX_TOKENS = 512  # the length T5 was trained on; its relative positions know no end
+MAX_TOKENS = 512  # the length T5 was trained on; its relative positions have no limit
 
 Array = NDArray[np.float32]
 
 _PARTS = ("_quantized", "_scale", "_zero_point")
-_LINEAR = {"MatMul", "MatMulInteger", "Gemm"}  # their weights are kept as (in, out), torch keeps (out, in)
+_LINEAR = {"MatMul", "MatMulInteger", "Gemm"}  # they store weights as (in, out), torch stores (out, in)
 _PASSING = {"DequantizeLinear", "Cast", "Identity"}
 _KNOWN_PLACE = re.compile(r"(?:^|\.)(block\.\d+\..+|final_layer_norm|embed_tokens|shared|lm_head)$")
 _BIAS_TABLE = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-_TIED_PLACES = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}  # the shared table again
+_TIED_PLACES = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}  # copies of the shared table
 
 
 @dataclass
 class Graph:
-    """One ONNX graph, read: its weights under transformers' names, and the numbers written into its nodes."""
+    """The content of one ONNX graph: its weights under transformers' names, and the constants of its nodes."""
 
     path: Path
     side: str  # "encoder" or "decoder"
     weights: dict[str, Array] = field(default_factory=dict)
-    steps: dict[str, float] = field(default_factory=dict)  # a weight's quantization step; 0 where it was kept whole
+    steps: dict[str, float] = field(default_factory=dict)  # a weight's quantization step; 0 if it was not quantized
     constants: dict[str, float] = field(default_factory=dict)  # scalar float constants by node name
     operators: set[str] = field(default_factory=set)
 
 
 def is_onnx_t5(folder: Path) -> bool:
-    """Whether a folder holds an exported T5 and no transformers weights."""
+    """Return True if a folder holds an exported T5 and no transformers weights."""
     names = (ENCODER, DECODER, TOKENIZER)
     return all((folder / name).is_file() for name in names) and not (folder / WEIGHTS).exists()
 
 
 def convert(source: Path, target: Path) -> None:
-    """Write the T5 exported to `source` into `target` as a transformers folder in float32."""
+    """Convert the exported T5 in `source` to a transformers folder in float32 at `target`.
+
+    Raise InputError if the files are damaged or not those of a plain T5.
+    """
     from safetensors.numpy import save_file
 
     encoder, decoder = _read_graph(source / ENCODER, "encoder"), _read_graph(source / DECODER, "decoder")
@@ -63,7 +66,7 @@ def convert(source: Path, target: Path) -> None:
     _check_complete(source, config, weights)
     with replacing_file(target / WEIGHTS) as beside:
         save_file({name: weights[name] for name in sorted(weights)}, beside, metadata={"format": "pt"})
-        beside.chmod(0o644)  # safetensors makes files that only their owner may read
+        beside.chmod(0o644)  # safetensors writes files that only their owner can read
     _write_json(target / "config.json", config)
     _write_tokenizer(source / TOKENIZER, target)
 
@@ -94,7 +97,7 @@ def _read_graph(path: Path, side: str) -> Graph:
 
 
 def _grouped(stored: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDArray[Any]]]:
-    """Initializers by the weight they belong to: {weight: {"" or "_quantized", "_scale", "_zero_point": array}}."""
+    """Group initializers by weight: {weight: {"" or "_quantized", "_scale", "_zero_point": array}}."""
     quantized = {name.removesuffix(_PARTS[0]) for name in stored if name.endswith(_PARTS[0])}
     grouped: dict[str, dict[str, NDArray[Any]]] = defaultdict(dict)
     for name, array in stored.items():
@@ -104,7 +107,7 @@ def _grouped(stored: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDArray[
 
 
 def _take_weight(read: Graph, base: str, parts: Mapping[str, NDArray[Any]], readers: Mapping[str, list[Any]]) -> None:
-    """Bring one weight to its transformers name and orientation."""
+    """Add one weight to `read`, under its transformers name and in torch's orientation."""
     if "" in parts and (parts[""].size == 1 or parts[""].dtype.kind in "iub"):
         return  # a number or a shape of the graph, not a weight
     stored_name = base if "" in parts else base + _PARTS[0]
@@ -123,7 +126,7 @@ def _take_weight(read: Graph, base: str, parts: Mapping[str, NDArray[Any]], read
 
 
 def _reading_node(name: str, readers: Mapping[str, list[Any]]) -> tuple[Any | None, bool]:
-    """The node that computes with an initializer, and whether a transpose stands between them."""
+    """Return the node that computes with an initializer, and True if there is a transpose between them."""
     transposed = False
     while readers.get(name):
         node = readers[name][0]
@@ -136,7 +139,7 @@ def _reading_node(name: str, readers: Mapping[str, list[Any]]) -> tuple[Any | No
 
 
 def _place(base: str, node_name: str) -> str | None:
-    """Where in a T5 a weight belongs, by its own name or else by the scope of the node that reads it."""
+    """Return the place of a weight in a T5, from its own name or from the scope of the node that reads it."""
     scope = node_name.rpartition("/")[0].strip("/").replace("/", ".")
     for candidate in (base.removesuffix(".weight"), scope):
         match = _KNOWN_PLACE.search(candidate)
@@ -146,7 +149,7 @@ def _place(base: str, node_name: str) -> str | None:
 
 
 def _dequantized(path: Path, base: str, parts: Mapping[str, NDArray[Any]]) -> tuple[Array, float]:
-    """The float32 values of a weight and the size of its largest quantization step."""
+    """Return the float32 values of a weight and its largest quantization step."""
     if "" in parts:
         return parts[""].astype(np.float32), 0.0
     missing = [base + part for part in _PARTS if part not in parts]
@@ -154,11 +157,11 @@ def _dequantized(path: Path, base: str, parts: Mapping[str, NDArray[Any]]) -> tu
         raise InputError(f"{path}: the initializer {base}{_PARTS[0]} lacks {missing[0]}: export the model again")
     scale = parts["_scale"].astype(np.float32)
     centred = parts["_quantized"].astype(np.float32) - parts["_zero_point"].astype(np.float32)
-    return centred * scale, float(np.abs(scale).max())  # a scale for each column spreads over the last axis
+    return centred * scale, float(np.abs(scale).max())  # scales of columns broadcast over the last axis
 
 
 def _joined(encoder: Graph, decoder: Graph) -> dict[str, Array]:
-    """The weights of both graphs; the embedding table is in each and must be the same."""
+    """Return the weights of both graphs; both contain the embedding table, which must be the same."""
     ours, theirs = encoder.weights.get("shared.weight"), decoder.weights.get("shared.weight")
     if ours is None or theirs is None:
         lacking = encoder if ours is None else decoder
@@ -168,12 +171,12 @@ def _joined(encoder: Graph, decoder: Graph) -> dict[str, Array]:
     return decoder.weights | encoder.weights
 
 
-def _same(one: Array, other: Array, tolerance: float) -> bool:
-    return one.shape == other.shape and bool(np.abs(one - other).max() <= tolerance)
+def _same(first: Array, other: Array, tolerance: float) -> bool:
+    return first.shape == other.shape and bool(np.abs(first - other).max() <= tolerance)
 
 
 def _config(encoder: Graph, decoder: Graph, weights: Mapping[str, Array]) -> dict[str, Any]:
-    """A T5Config as JSON, from the shapes of the weights and the constants of the graphs."""
+    """Return a T5Config as JSON, from the shapes of the weights and the constants of the graphs."""
     needed = [f"{side}.{_BIAS_TABLE}" for side in ("encoder", "decoder")]
     needed += ["lm_head.weight", "encoder.block.0.layer.0.SelfAttention.q.weight"]
     for name in needed:
@@ -213,7 +216,7 @@ def _layers(weights: Mapping[str, Array], side: str) -> int:
 
 
 def _feed_forward(encoder: Graph, weights: Mapping[str, Array]) -> tuple[str, int]:
-    """The kind of feed-forward layer and its width: T5 1.1 and flan gate it, the first T5 does not."""
+    """Return the kind of feed-forward layer and its width; it is gated in T5 1.1 and flan, but not in the first T5."""
     layer = "encoder.block.0.layer.1.DenseReluDense"
     gated = f"{layer}.wi_0.weight" in weights
     activations = {"gelu": "Tanh", "relu": "Relu"}
@@ -231,10 +234,10 @@ def _numbers(graph: Graph, scope: str) -> Iterator[float]:
 
 
 def _max_distance(encoder: Graph, exact: int) -> int:
-    """The distance at which the last bucket of the relative attention begins.
+    """Return the distance at which the last bucket of the relative attention begins.
 
-    The graph scales logarithms by ln(max distance / exact), `exact` being how many buckets hold one distance each: a
-    quarter of all in the encoder, which looks both ways.
+    The graph scales logarithms by ln(max distance / exact). `exact` is the number of buckets for a single distance: a
+    quarter of all buckets in the encoder, which attends in both directions.
     """
     logarithms = [value for value in _numbers(encoder, "/block.0/layer.0/SelfAttention/") if 0 < value < exact]
     if len(logarithms) != 1:
@@ -250,7 +253,7 @@ def _epsilon(encoder: Graph) -> float:
 
 
 def _check_complete(source: Path, config: Mapping[str, Any], weights: Mapping[str, Array]) -> None:
-    """Every tensor of the transformers model is there with its shape, and nothing else."""
+    """Raise InputError unless the weights are exactly the tensors of the transformers model, with their shapes."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -268,7 +271,7 @@ def _check_complete(source: Path, config: Mapping[str, Any], weights: Mapping[st
 
 
 def _write_tokenizer(source: Path, target: Path) -> None:
-    """Copy the tokenizer without the truncation and padding its exporter baked in."""
+    """Copy the tokenizer without the truncation and padding that the exporter stored in it."""
     try:
         tokenizer = orjson.loads(source.read_bytes())
         special = [token["content"] for token in tokenizer["added_tokens"] if token["special"]]
@@ -280,7 +283,7 @@ def _write_tokenizer(source: Path, target: Path) -> None:
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": MAX_TOKENS,
-        "model_input_names": ["input_ids", "attention_mask"],  # a T5 knows no token types
+        "model_input_names": ["input_ids", "attention_mask"],  # T5 has no token types
         **named,
         "extra_special_tokens": extra,
     }

@@ -1,7 +1,7 @@
-"""A T5 and a sentence embedder made from scratch on text the program makes: small, quick, the same for the same seed.
+"""Make a tiny T5 and a tiny sentence embedder from generated text, for tests and for machines without a network.
 
-For tests and for machines without network. The T5 (0.2 M parameters) learns T5's own span denoising; the embedder is
-latent semantic analysis: the directions in which words of the same sentences go together.
+The same seed gives the same models. The T5 (0.2 M parameters) is trained by T5's span denoising. The embedder is latent
+semantic analysis: it places words close together that occur in the same sentences.
 """
 
 import random
@@ -18,17 +18,17 @@ VOCABULARY = 800
 SENTINELS = [f"<extra_id_{number}>" for number in range(100)]
 DIMENSION = 32
 STEPS = 200
-_BATCH, _WINDOW, _SPAN, _NOISE = 16, 24, 3, 0.15  # spans of three tokens, 15 % of them, as T5 has it
+_BATCH, _WINDOW, _SPAN, _NOISE = 16, 24, 3, 0.15  # spans of three tokens, 15 % noise, as in T5
 _RATE = 8e-3
 
 
 def save_tiny_t5(folder: Path, seed: int = 1, steps: int = STEPS) -> dict[str, float]:
-    """Make, train and save a T5 with its tokenizer; return its loss before and after."""
+    """Make, train and save a T5 with its tokenizer; return its loss at the start and the end of training."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # of writing a single file
+    logging.disable_progress_bar()  # it would show the writing of a single file
     sentences = list(made_sentences(seed))
     tokenizer = _tokenizer(sentences)
     config = T5Config(
@@ -44,7 +44,7 @@ def save_tiny_t5(folder: Path, seed: int = 1, steps: int = STEPS) -> dict[str, f
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    # One thread: sums in one order, so that the same seed gives the same weights.
+    # With one thread, sums are always in the same order, so the same seed gives the same weights.
     with single_threaded(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = T5ForConditionalGeneration(config).train()
@@ -67,7 +67,7 @@ def save_tiny_embedder(folder: Path, seed: int = 1) -> None:
 
 
 def made_sentences(seed: int) -> Iterator[str]:
-    """What the models learn from: sentences of stories, and reviews with a verdict, in T5's own pattern for it."""
+    """Yield the training text: sentences of stories, and reviews with “It was great.” or “It was terrible.” added."""
     for document in stories(160, seed):
         yield from (f"{sentence.strip()}." for sentence in document.replace("\n", " ").split(".") if sentence.strip())
     for subject in sorted(SUBJECTS):
@@ -76,7 +76,7 @@ def made_sentences(seed: int) -> Iterator[str]:
 
 
 def _tokenizer(sentences: Sequence[str]) -> Any:
-    """Bytes and their frequent sequences: any text has tokens."""
+    """Return a byte-level BPE tokenizer, which can write any text."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -112,9 +112,9 @@ def _train(model: Any, tokenizer: Any, sentences: Sequence[str], draw: random.Ra
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, total_steps=steps)
     losses = []
     for _ in range(steps):
-        pairs = [_corrupted(one[-_WINDOW:], first, tokenizer.eos_token_id, draw) for one in draw.choices(ids, k=_BATCH)]
-        inputs = _padded([one for one, _ in pairs], tokenizer.pad_token_id)
-        labels = _padded([one for _, one in pairs], -100)
+        pairs = [_corrupted(row[-_WINDOW:], first, tokenizer.eos_token_id, draw) for row in draw.choices(ids, k=_BATCH)]
+        inputs = _padded([source for source, _ in pairs], tokenizer.pad_token_id)
+        labels = _padded([target for _, target in pairs], -100)
         loss = model(input_ids=inputs, attention_mask=inputs != tokenizer.pad_token_id, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -126,10 +126,10 @@ def _train(model: Any, tokenizer: Any, sentences: Sequence[str], draw: random.Ra
 
 
 def _corrupted(ids: Sequence[int], sentinel: int, end: int, draw: random.Random) -> tuple[list[int], list[int]]:
-    """A sentence with spans replaced by sentinels, and what stood there."""
+    """Return a sentence with spans replaced by sentinels, and the target: each sentinel with the tokens it replaced."""
     source, target, place, number = [], [], 0, 0
     while place < len(ids):
-        # A single token is hidden as often as a span: labels of templates are single words.
+        # Single tokens are hidden as often as spans, because the labels of templates are single words.
         length = draw.choice((1, _SPAN))
         if draw.random() < _NOISE and place + length <= len(ids):
             source.append(sentinel + number)
@@ -150,15 +150,15 @@ def _padded(rows: Sequence[Sequence[int]], value: int) -> Any:
 
 
 def _latent_directions(tokenizer: Any, sentences: Sequence[str]) -> Any:
-    """A vector for each token: tokens × sentences, rare tokens weighted up, reduced by singular values."""
+    """Return a vector for each token: the matrix tokens × sentences, weighted by rarity, reduced by its SVD."""
     counts = np.zeros((tokenizer.get_vocab_size(), len(sentences)))
     for number, encoded in enumerate(tokenizer.encode_batch(list(sentences), add_special_tokens=False)):
         np.add.at(counts[:, number], encoded.ids, 1.0)
     rarity = np.log(len(sentences) / (1.0 + (counts > 0).sum(1)))
     weighted = counts * rarity[:, None]
-    values, directions = np.linalg.eigh(weighted @ weighted.T)  # tokens are fewer than sentences
+    values, directions = np.linalg.eigh(weighted @ weighted.T)  # there are fewer tokens than sentences
     strongest = directions[:, ::-1][:, :DIMENSION] * np.sqrt(np.maximum(values[::-1][:DIMENSION], 0.0)) ** 0.5
     signs = np.sign(strongest[np.abs(strongest).argmax(0), np.arange(strongest.shape[1])])
-    # A token that no sentence has is not nothing: a text of such tokens must have a vector, too.
+    # Tokens that are in no sentence get a small random vector, so that a text of such tokens has a vector too.
     unseen = 1e-3 * np.random.default_rng(0).standard_normal(strongest.shape)
     return (strongest * signs * rarity[:, None] + unseen).astype(np.float32)
