@@ -1,4 +1,4 @@
-"""The paper: the prompted backbone and what is learned on it."""
+"""The method of the paper: soft prompts on a frozen backbone, their meta-training and tuning."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["PromptedClassifier"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the classifier, and torch with it, only when it is asked for."""
+    """Import the classifier, and torch with it, on first access."""
     if name == "PromptedClassifier":
         from model.tuning.classifier import PromptedClassifier
 

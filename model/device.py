@@ -1,4 +1,4 @@
-"""The one place that picks a device: a GPU where there is one, else this process's share of the cores."""
+"""The only module that picks a device: a GPU if there is one, otherwise this process's share of the CPU cores."""
 
 import os
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ _chosen: int | None = None
 
 
 def device(number: int = 0) -> "torch.device":
-    """The device of this process: the first call's `number` decides which GPU, and it stays with that one.
+    """Return the device of this process; `number` chooses the GPU in the first call, and later calls return the same.
 
-    Callers give the number of their shard: the first shards go to different workers, so that the workers spread over
-    the GPUs, and none loads its model on more than one.
+    Callers pass the number of their shard. The first shards go to different workers, so the workers spread over the
+    GPUs, and none loads its model on more than one.
     """
     import torch
 
@@ -30,26 +30,26 @@ def device(number: int = 0) -> "torch.device":
 
 @cache
 def cpu_threads() -> int:
-    """This process's share of the cores: OMP_NUM_THREADS, which the worker pool and Dask set, else all of them."""
+    """Return this process's share of the cores: OMP_NUM_THREADS, which the worker pool and Dask set, or all cores."""
     import torch
 
     return torch.get_num_threads()
 
 
 def make_deterministic(where: "torch.device") -> None:
-    """Have a GPU give the same bits again, as far as torch can; on a processor the number of threads decides."""
+    """Make a GPU give the same bits on every run, as far as torch can; on a CPU only the number of threads matters."""
     import torch
 
     if where.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the first product
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the first matrix product
         torch.use_deterministic_algorithms(mode=True, warn_only=True)
-        # What torch would only warn of: the backward passes of attention's fused kernels add up in any order.
+        # Torch would only warn about these: the backward passes of the fused attention kernels sum in any order.
         torch.backends.cuda.enable_mem_efficient_sdp(enabled=False)
         torch.backends.cuda.enable_cudnn_sdp(enabled=False)
 
 
 def leave_gpu(where: "torch.device") -> None:
-    """Give back to a GPU what this process keeps of it for later: another one's turn has come."""
+    """Free the GPU memory that this process caches, so that another process can use it."""
     import torch
 
     if where.type == "cuda":
@@ -57,7 +57,7 @@ def leave_gpu(where: "torch.device") -> None:
 
 
 def total_memory(where: "torch.device") -> int:
-    """Bytes of memory that a device has."""
+    """Return the memory of a device in bytes."""
     import psutil
     import torch
 
@@ -68,7 +68,7 @@ def total_memory(where: "torch.device") -> int:
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """One core for each operation: sums then come out the same, bit for bit, whatever the number of cores."""
+    """Use one core for each operation: sums are then the same, bit for bit, on any number of cores."""
     import torch
 
     before, _ = torch.get_num_threads(), cpu_threads()

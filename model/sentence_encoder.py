@@ -1,4 +1,4 @@
-"""Sentences as vectors: a sentence-transformers model, or the backbone's own encoder mean-pooled (ALGORITHM §2)."""
+"""Sentence vectors, from a sentence-transformers model or from the backbone's mean-pooled encoder (ALGORITHM §2)."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,27 +14,27 @@ from model.device import cpu_threads, single_threaded
 if TYPE_CHECKING:
     import torch
 
-BATCH = 16  # sentences a forward pass: measured best on a CPU
-_LOCAL = {"local_files_only": True, "trust_remote_code": False}  # a model brings weights, never programs
-_LONGEST = 512  # tokens, where neither tokenizer nor model names a limit
-_UNLIMITED = 1_000_000  # a tokenizer's way to say that it has no limit is a number beyond this
+BATCH = 16  # sentences per forward pass: the fastest measured on a CPU
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}  # load weights only, never code
+_LONGEST = 512  # tokens, if neither the tokenizer nor the model sets a limit
+_UNLIMITED = 1_000_000  # a tokenizer without a limit reports a number above this
 _TOKENIZED = 1_024  # texts tokenized at once
 
 
 class Encoder(Protocol):
-    """A model that gives a vector for a sentence."""
+    """A model that turns a sentence into a vector."""
 
     dimension: int
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """How long each text is after truncation, in tokens where the model has a tokenizer: what batches go by."""
+        """Return the length of each text after truncation, in tokens if the model has a tokenizer; batches use it."""
 
     def forward(self, texts: Sequence[str]) -> "torch.Tensor":
-        """Vectors [texts, dimension] of one batch."""
+        """Return the vectors of one batch, [texts, dimension]."""
 
 
 class BackboneEncoder:
-    """The encoder of a sequence-to-sequence model; a sentence is the mean of its last hidden states."""
+    """The encoder of a sequence-to-sequence model; a sentence's vector is the mean of its last hidden states."""
 
     def __init__(self, folder: Path, where: "torch.device") -> None:
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -50,11 +50,11 @@ class BackboneEncoder:
         return self._tokenizer(list(texts), truncation=True, max_length=self._longest, **options)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text after truncation."""
+        """Return the number of tokens of each text after truncation."""
         return [len(ids) for ids in self._tokens(texts).input_ids]
 
     def forward(self, texts: Sequence[str]) -> "torch.Tensor":
-        """Means [texts, dimension] over the positions that are not padding."""
+        """Return the means over the positions that are not padding, [texts, dimension]."""
         tokens = self._tokens(texts, padding=True, return_tensors="pt").to(self._device)
         hidden = self._encoder(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask).last_hidden_state
         mask = tokens.attention_mask.unsqueeze(-1).to(hidden.dtype)
@@ -63,18 +63,18 @@ class BackboneEncoder:
 
 
 def _limit(tokenizer: Any, config: Any) -> int:
-    """The longest input, in tokens, that the tokenizer and the model both allow."""
-    named = (
+    """Return the longest input, in tokens, that both the tokenizer and the model allow."""
+    limits = (
         tokenizer.model_max_length,
         *(getattr(config, key, None) for key in ("n_positions", "max_position_embeddings")),
     )
-    return min((int(one) for one in named if one and one < _UNLIMITED), default=_LONGEST)
+    return min((int(limit) for limit in limits if limit and limit < _UNLIMITED), default=_LONGEST)
 
 
 class SentenceEncoder:
-    """Any model that sentence-transformers can load: its own prompt, pooling, normalization, length and dimension.
+    """Any model that sentence-transformers can load, with its own prompt, pooling, normalization, length and dimension.
 
-    Vectors are those of the model's `encode` without arguments.
+    The vectors are the same as those of the model's `encode` without arguments.
     """
 
     def __init__(self, folder: Path, where: "torch.device") -> None:
@@ -84,11 +84,11 @@ class SentenceEncoder:
         self._device = where
         name = self._model.default_prompt_name
         self._prompt: str | None = self._model.prompts[name] if name is not None else None
-        self._kept: int | None = self._model.truncate_dim  # of a Matryoshka model: the leading numbers of a vector
+        self._kept: int | None = self._model.truncate_dim  # a Matryoshka model keeps only the first numbers of a vector
         self.dimension = int(self._model.get_embedding_dimension())
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text after truncation; characters where the model does not take a tokenizer's output."""
+        """Return the number of tokens of each text after truncation, or of characters if the model has no tokenizer."""
         from transformers import PreTrainedTokenizerBase
 
         tokenizer = getattr(self._model, "tokenizer", None)
@@ -99,7 +99,7 @@ class SentenceEncoder:
         return [len(ids) for ids in encoded["input_ids"]]
 
     def forward(self, texts: Sequence[str]) -> "torch.Tensor":
-        """What the model calls the sentence embedding, [texts, dimension]."""
+        """Return the model's `sentence_embedding`, [texts, dimension]."""
         features = {
             name: value.to(self._device) if hasattr(value, "to") else value
             for name, value in self._model.preprocess(list(texts), prompt=self._prompt).items()
@@ -110,7 +110,7 @@ class SentenceEncoder:
 
 @lru_cache(maxsize=1)
 def load_encoder(model: str, folder: Path, content: str, where: "torch.device") -> Encoder:  # noqa: ARG001 - a key
-    """The encoder in a folder whose files have the hash `content`; loaded once a process."""
+    """Return the encoder in a folder whose files have the hash `content`; it is loaded once per process."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -119,16 +119,16 @@ def load_encoder(model: str, folder: Path, content: str, where: "torch.device") 
 
 
 def encode(encoder: Encoder, texts: Sequence[str], batch_size: int = BATCH) -> npt.NDArray[np.float32]:
-    """Vectors [texts, dimension], in the order of the texts.
+    """Return the vectors of the texts in their order, [texts, dimension].
 
-    Batches hold texts of like length, so that little is padded. On a CPU each batch has one core: that is faster than
-    sharing a batch among cores, and the result does not depend on their number.
+    A batch holds texts of similar length, so there is little padding. On a CPU each batch runs on one core: this is
+    faster than sharing a batch among cores, and the result does not depend on the number of cores.
     """
     import torch
 
     vectors = np.empty((len(texts), encoder.dimension), np.float32)
     starts = range(0, len(texts), _TOKENIZED)
-    lengths = [one for start in starts for one in encoder.lengths(texts[start : start + _TOKENIZED])]
+    lengths = [length for start in starts for length in encoder.lengths(texts[start : start + _TOKENIZED])]
     order = sorted(range(len(texts)), key=lambda row: (-lengths[row], row))
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
@@ -139,10 +139,12 @@ def encode(encoder: Encoder, texts: Sequence[str], batch_size: int = BATCH) -> n
     side_by_side = 1 if torch.cuda.is_available() else cpu_threads()
     with (
         single_threaded(),
-        # The number of threads an operation uses is a property of the calling thread as well.
+        # Torch also keeps the number of threads of an operation for each calling thread.
         ThreadPoolExecutor(side_by_side, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
-        for rows in batches[:1]:  # tokenizers are set up at first use: not by several threads at once
+        for rows in batches[
+            :1
+        ]:  # the tokenizer is set up at first use, which must not happen in several threads at once
             fill(rows)
         for _ in pool.map(fill, batches[1:]):
             pass
