@@ -1,1 +1,1 @@
-"""The frozen backbone: T5's forward pass, fast, with its kernels and derivatives."""
+"""The frozen backbone: a fast forward pass of T5, with its kernels and derivatives."""

@@ -1,8 +1,8 @@
-"""Self-attention with T5's unscaled scores, by the kernel that suits the rows and the device.
+"""Self-attention with T5's unscaled scores, by the kernel that is fastest for the rows and the device.
 
-Torch's fused kernel never writes the weights down, and computes them again in the backward pass. Short rows on a
-processor do better without it: their weights stay in its cache, and plain products of kept weights are faster. The
-first and second derivatives are written out here; in bfloat16, products take bfloat16 and softmax takes float32.
+Torch's fused kernel never stores the attention weights, and computes them again in the backward pass. For short rows on
+a CPU it is faster to keep the weights, which stay in the cache, and to use plain matrix products. The first and second
+derivatives are written out here; in bfloat16, products are computed in bfloat16 and softmax in float32.
 """
 
 from typing import Any
@@ -13,15 +13,15 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-_SHORT = 256  # positions of a row up to which kept weights are faster, and small
+_SHORT = 256  # positions of a row up to which kept weights are faster and take little memory
 
 
 def attended(projected: Tensor, bias: Tensor) -> Tensor:
-    """Return each position's mean of the values of its row, [rows, n, h·k].
+    """Return, for each position, the weighted mean of the values of its row, [rows, n, h·k].
 
     Args:
         projected: queries, keys and values of h heads, [rows, n, 3, h, k].
-        bias: added to the scores, without a gradient, [1 or rows, h, n, n].
+        bias: added to the scores; it gets no gradient, [1 or rows, h, n, n].
     """
     rows, length, _, heads, size = projected.shape
     if length <= _SHORT and projected.device.type == "cpu":
@@ -34,8 +34,8 @@ def attended(projected: Tensor, bias: Tensor) -> Tensor:
 
 
 def is_plain_kernel_asked_for() -> bool:
-    """Return True if `sdpa_kernel(MATH)` is in force, as it is where a pass will be differentiated twice."""
-    flash: bool = torch.backends.cuda.flash_sdp_enabled()  # type: ignore[no-untyped-call]  # it speaks for all devices
+    """Return True if `sdpa_kernel(MATH)` is active, as it is for a pass that will be differentiated twice."""
+    flash: bool = torch.backends.cuda.flash_sdp_enabled()  # type: ignore[no-untyped-call]  # valid for all devices
     return not flash
 
 
@@ -66,44 +66,46 @@ class _KeptWeightsGradient(Function):
         of_weights = torch.bmm(gradient, value.transpose(1, 2))
         of_scores = _through_softmax(_wide(of_weights), _wide(weights)).to(parts.dtype)
         ctx.save_for_backward(gradient, parts, weights, of_weights, of_scores)
-        found = torch.empty_like(parts)
-        torch.bmm(of_scores, key, out=found[0])
-        torch.bmm(of_scores.transpose(1, 2), query, out=found[1])
-        torch.bmm(weights.transpose(1, 2), gradient, out=found[2])
-        return found
+        gradients = torch.empty_like(parts)
+        torch.bmm(of_scores, key, out=gradients[0])
+        torch.bmm(of_scores.transpose(1, 2), query, out=gradients[1])
+        torch.bmm(weights.transpose(1, 2), gradient, out=gradients[2])
+        return gradients
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> Any:
-        """Take cotangents A, B and C of ∂Q, ∂K and ∂V back to ∂O, Q, K and V.
+    def backward(ctx: Any, cotangents: Tensor) -> Any:
+        """Return the cotangents of ∂O, Q, K and V for the cotangents A, B and C of ∂Q, ∂K and ∂V.
 
-        With X = A·Kᵀ + Q·Bᵀ, the cotangent of ∂S, and of each row the means D = ⟨∂P, P⟩ and E = ⟨X, P⟩:
+        With X = A·Kᵀ + Q·Bᵀ, the cotangent of ∂S, and for each row the means D = ⟨∂P, P⟩ and E = ⟨X, P⟩:
 
             of ∂P: Y = P∘(X − E)      of P: W = X∘(∂P − D) − E·∂P + ∂O·Cᵀ      of S: Z = P∘(W − ⟨W, P⟩)
             of ∂O: P·C + Y·V      of Q: ∂S·B + Z·K      of K: ∂Sᵀ·A + Zᵀ·Q      of V: Yᵀ·∂O
         """
         gradient, parts, weights, of_weights, of_scores = ctx.saved_tensors
-        (query, key, value), (a, b, c) = parts, given
-        likely, of_likely = _wide(weights), _wide(of_weights)
+        (query, key, value), (a, b, c) = parts, cotangents
+        wide_weights, of_wide_weights = _wide(weights), _wide(of_weights)
         crossed = _wide(torch.baddbmm(torch.bmm(a, key.transpose(1, 2)), query, b.transpose(1, 2)))
-        mean = (crossed * likely).sum(-1, keepdim=True)
-        y = ((crossed - mean) * likely).to(parts.dtype)
-        w = crossed.mul_(of_likely - (of_likely * likely).sum(-1, keepdim=True)).addcmul_(mean, of_likely, value=-1)
+        mean = (crossed * wide_weights).sum(-1, keepdim=True)
+        y = ((crossed - mean) * wide_weights).to(parts.dtype)
+        w = crossed.mul_(of_wide_weights - (of_wide_weights * wide_weights).sum(-1, keepdim=True)).addcmul_(
+            mean, of_wide_weights, value=-1
+        )
         w += torch.bmm(gradient, c.transpose(1, 2))
-        z = _through_softmax(w, likely).to(parts.dtype)
-        found = torch.empty_like(parts)
-        torch.baddbmm(torch.bmm(of_scores, b), z, key, out=found[0])
-        torch.baddbmm(torch.bmm(of_scores.transpose(1, 2), a), z.transpose(1, 2), query, out=found[1])
-        torch.bmm(y.transpose(1, 2), gradient, out=found[2])
-        return torch.baddbmm(torch.bmm(weights, c), y, value), found, None
+        z = _through_softmax(w, wide_weights).to(parts.dtype)
+        cotangents_of_parts = torch.empty_like(parts)
+        torch.baddbmm(torch.bmm(of_scores, b), z, key, out=cotangents_of_parts[0])
+        torch.baddbmm(torch.bmm(of_scores.transpose(1, 2), a), z.transpose(1, 2), query, out=cotangents_of_parts[1])
+        torch.bmm(y.transpose(1, 2), gradient, out=cotangents_of_parts[2])
+        return torch.baddbmm(torch.bmm(weights, c), y, value), cotangents_of_parts, None
 
 
 def _wide(values: Tensor) -> Tensor:
-    """Return values in float32, or as they are where they are wider."""
+    """Return the values in float32, or in their own type if it is wider."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _through_softmax(gradient: Tensor, weights: Tensor) -> Tensor:
-    """Return P∘(G − ⟨G, P⟩), the gradient of softmax's input."""
-    found: Tensor = torch.ops.aten._softmax_backward_data(gradient, weights, -1, weights.dtype)  # noqa: SLF001 - its only name
-    return found
+    """Return P∘(G − ⟨G, P⟩), the gradient of the input of softmax."""
+    of_input: Tensor = torch.ops.aten._softmax_backward_data(gradient, weights, -1, weights.dtype)  # noqa: SLF001 - its only name
+    return of_input

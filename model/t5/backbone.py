@@ -1,7 +1,7 @@
-"""The frozen backbone: any Hugging Face encoder-decoder, and the faster path for the T5 family (ALGORITHM §1).
+"""The frozen backbone: any Hugging Face encoder-decoder, with a faster implementation for the T5 family (ALGORITHM §1).
 
-What the method needs of a backbone is little: token embeddings, the encoder over input embeddings, the decoder over the
-encoder's hidden states. Nothing of it ever gets a gradient, an optimizer state or `train()` mode.
+The method needs only three functions of a backbone: token embeddings, the encoder over input embeddings, and the
+decoder over the encoder's hidden states. Its weights never get a gradient, an optimizer state or `train()` mode.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ from model.t5.fast_t5 import FastT5, is_fast
 from model.t5.recomputing import directly, recomputed
 from storage.errors import InputError, first_line
 
-_LOCAL = {"local_files_only": True, "trust_remote_code": False}  # a model brings weights, never programs
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}  # load weights only, never code
 
 
 class Backbone(Protocol):
-    """A frozen encoder-decoder; n are input positions (prompt included), t target positions, d its width.
+    """A frozen encoder-decoder; n is the number of input positions with the prompt, t of target positions, d its width.
 
     Attributes:
-        side_by_side: whether several threads may pass through it at once, and have a core each.
+        side_by_side: True if several threads may use it at once, with one core each.
     """
 
     width: int
@@ -37,17 +37,17 @@ class Backbone(Protocol):
     side_by_side: bool
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Token embeddings as the encoder takes them, [..., d] for ids [...]."""
+        """Return the token embeddings that the encoder takes, [..., d], for ids [...]."""
 
     def encode(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """Last hidden states [rows, n, d] of input embeddings [rows, n, d]; mask [rows, n] is True at input."""
+        """Return the last hidden states [rows, n, d] for input embeddings [rows, n, d]; mask is False at padding."""
 
     def decode(self, hidden: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
-        """Logits [rows, t, V], float32 or wider, after decoder inputs `ids` [rows, t]."""
+        """Return the logits [rows, t, V], in float32 or wider, for decoder inputs `ids` [rows, t]."""
 
 
 class HuggingFaceBackbone:
-    """Any encoder-decoder of transformers, through its own forward pass."""
+    """Any encoder-decoder of transformers, with its own forward pass."""
 
     def __init__(self, model: Any, *, recompute: bool = False) -> None:
         self._model = model.eval().requires_grad_(requires_grad=False)
@@ -57,15 +57,15 @@ class HuggingFaceBackbone:
         self.device: torch.device = model.get_input_embeddings().weight.device
         self.dtype: torch.dtype = model.get_input_embeddings().weight.dtype
         self.start_id, self.pad_id = special_ids(model.config)
-        self.side_by_side = False  # programs of others may keep what they like between passes
+        self.side_by_side = False  # other people's code may keep state between passes
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Token embeddings, scaled as the model scales them."""
+        """Return the token embeddings, scaled as the model scales them."""
         embedded: Tensor = self._model.get_input_embeddings()(ids)
         return embedded
 
     def encode(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """The model's own encoder."""
+        """Run the model's own encoder."""
         return self._run(self._encoder, inputs, mask)
 
     def _encoder(self, inputs: Tensor, mask: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class HuggingFaceBackbone:
         return hidden
 
     def decode(self, hidden: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
-        """The model's own decoder and output layer."""
+        """Run the model's own decoder and output layer."""
         output = self._model(
             encoder_outputs=(hidden,), attention_mask=mask.long(), decoder_input_ids=ids, use_cache=False
         )
@@ -84,7 +84,7 @@ class HuggingFaceBackbone:
 
 
 def special_ids(config: Any) -> tuple[int, int]:
-    """The ids that a decoder starts with and that fill a row up."""
+    """Return the id that a decoder starts with, and the id for padding."""
     pad = config.pad_token_id if config.pad_token_id is not None else 0
     start = getattr(config, "decoder_start_token_id", None)
     return (pad if start is None else start), pad
@@ -93,13 +93,16 @@ def special_ids(config: Any) -> tuple[int, int]:
 def load_backbone(
     folder: Path, device: torch.device, *, fast: bool = True, recompute: bool = False, dtype: torch.dtype | None = None
 ) -> Backbone:
-    """The backbone of a folder, frozen: bfloat16 on a GPU that computes in it, float32 elsewhere.
+    """Load a frozen backbone, in bfloat16 on a GPU that supports it and in float32 elsewhere.
+
+    Raise InputError if it cannot be loaded.
 
     Args:
         folder: a transformers folder.
-        device: where it goes.
-        fast: take the fast path where there is one.
-        recompute: keep no activations of a layer for the backward pass, compute them again (gradient checkpointing).
+        device: the device for the weights.
+        fast: use the fast implementation if there is one for the model.
+        recompute: compute the activations of a layer again in the backward pass, instead of keeping them (gradient
+            checkpointing).
         dtype: another type for the weights.
     """
     from transformers import AutoModelForSeq2SeqLM
@@ -111,19 +114,22 @@ def load_backbone(
     try:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=wanted, **_LOCAL).to(device)
     except torch.OutOfMemoryError:
-        raise  # a RuntimeError, too, but the backbone is not to blame
+        raise  # a subclass of RuntimeError, but no fault of the backbone
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"{folder}: not a backbone that can be loaded here ({first_line(error)})") from error
+        raise InputError(
+            f"{folder}: cannot be loaded as a backbone ({first_line(error)}): it should be a transformers folder of an "
+            "encoder-decoder"
+        ) from error
     return backbone_of(model, fast=fast, recompute=recompute)
 
 
 def weights_dtype(precision: str) -> torch.dtype | None:
-    """Return the type of the weights that a precision names; None for `auto`, which leaves it to the device."""
+    """Return the type of the weights for the name of a precision; None for `auto`, which depends on the device."""
     return {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
 
 
 def backbone_of(model: Any, *, fast: bool = True, recompute: bool = False) -> Backbone:
-    """A loaded model as a backbone."""
+    """Return a loaded transformers model as a backbone."""
     if fast and is_fast(model):
         return FastT5(model.eval().requires_grad_(requires_grad=False), *special_ids(model.config), recompute=recompute)
     return HuggingFaceBackbone(model, recompute=recompute)
@@ -135,7 +141,7 @@ def _has_bfloat16(device: torch.device) -> bool:
 
 @contextmanager
 def precision(backbone: Backbone) -> Iterator[None]:
-    """How this thread computes: matrix products in the weights' type, prompts and sums in float32."""
+    """Compute matrix products in the weights' type, prompts and sums in float32, in the current thread."""
     low = backbone.dtype in (torch.bfloat16, torch.float16)
     with torch.autocast(backbone.device.type, torch.bfloat16) if low else nullcontext():
         yield
@@ -143,9 +149,9 @@ def precision(backbone: Backbone) -> Iterator[None]:
 
 @contextmanager
 def attention_kernel(*, twice: bool) -> Iterator[None]:
-    """The kernel of attention for the whole process: the plain one, if passes will be differentiated twice.
+    """Use the plain attention kernel if passes will be differentiated twice, otherwise leave torch the choice.
 
-    Passes that other threads of the process take at the same time would be given it, or lose it, too.
+    The setting holds for the whole process: it also changes passes that run in other threads at the same time.
     """
     with sdpa_kernel(SDPBackend.MATH) if twice else nullcontext():
         yield

@@ -1,8 +1,8 @@
 """Functions of T5's layers with their first and second derivatives written out.
 
-Autograd would make a pass over memory of each of their many small steps: here the norm takes two fifths of that time in
-the first order and a third in the second, gated T5's activation a third and a half. Plain T5's is kept in a quarter of
-the memory.
+Autograd would pass over memory once for each of their many small steps. Written out, the norm takes two fifths of
+autograd's time in the first order and a third in the second; the activation of gated T5 takes a third and a half. The
+activation of plain T5 is kept in a quarter of the memory.
 """
 
 import math
@@ -19,19 +19,19 @@ _gelu_gradient = torch.ops.aten.gelu_backward
 
 
 def rms_normed(values: Tensor, epsilon: float) -> Tensor:
-    """T5's layer norm without its scale: each vector of `values` [..., d] divided by its root mean square."""
+    """Return T5's layer norm without its scale: each vector of `values` [..., d] divided by its root mean square."""
     normed: Tensor = _RmsNorm.apply(values, epsilon)  # type: ignore[no-untyped-call]  # torch has no type for it
     return normed
 
 
 def tanh_gelu(values: Tensor) -> Tensor:
-    """x/2·(1 + tanh u) with u = k·(x + a·x³): GELU as gated T5 approximates it."""
+    """Return x/2·(1 + tanh u) with u = k·(x + a·x³), gated T5's approximation of GELU."""
     active: Tensor = _Gelu.apply(values)  # type: ignore[no-untyped-call]
     return active
 
 
 def relu(values: Tensor) -> Tensor:
-    """max(x, 0); one byte a number is kept for the derivatives: whether it is above 0."""
+    """Return max(x, 0); the derivatives keep one byte per number, which says whether it is above 0."""
     active: Tensor = _Relu.apply(values)  # type: ignore[no-untyped-call]
     return active
 
@@ -49,12 +49,12 @@ class _Relu(Function):
 
 
 class _Masked(Function):
-    """Zeros where `above` is false; keeps its bytes for the next derivative, not the numbers they stand for."""
+    """The values with zeros where `above` is false; `above` is kept for the next derivative as bytes, not as floats."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, above: Tensor) -> Tensor:
         ctx.save_for_backward(above)
-        return values * above.view(torch.uint8).to(values.dtype)  # torch multiplies by truth values very slowly
+        return values * above.view(torch.uint8).to(values.dtype)  # torch is very slow at multiplying by booleans
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -76,7 +76,7 @@ class _RmsNorm(Function):
 
 
 class _RmsNormGradient(Function):
-    """f(g, x) = r·g − r³·mean(g·x)·x, where r is that of x."""
+    """f(g, x) = r·g − r³·mean(g·x)·x, with r of `_RmsNorm`."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, values: Tensor, inverse: Tensor) -> Tensor:
@@ -86,13 +86,13 @@ class _RmsNormGradient(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> Any:
+    def backward(ctx: Any, cotangent: Tensor) -> Any:
         gradient, values, inverse, along = ctx.saved_tensors
         cube = inverse**3
-        with_values = (given * values).mean(-1, keepdim=True)
-        with_gradient = (given * gradient).mean(-1, keepdim=True)
-        of_gradient = (given * inverse).addcmul_(values, with_values * cube, value=-1)
-        of_values = (given * (-along * cube)).addcmul_(gradient, -with_values * cube)
+        with_values = (cotangent * values).mean(-1, keepdim=True)
+        with_gradient = (cotangent * gradient).mean(-1, keepdim=True)
+        of_gradient = (cotangent * inverse).addcmul_(values, with_values * cube, value=-1)
+        of_values = (cotangent * (-along * cube)).addcmul_(gradient, -with_values * cube)
         of_values.addcmul_(values, 3 * with_values * along * inverse**5 - with_gradient * cube)
         return of_gradient, of_values, None
 
@@ -114,16 +114,16 @@ class _GeluGradient(Function):
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, values: Tensor) -> Tensor:
         ctx.save_for_backward(gradient, values)
-        found: Tensor = _gelu_gradient(gradient, values, approximate="tanh")
-        return found
+        product: Tensor = _gelu_gradient(gradient, values, approximate="tanh")
+        return product
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> Any:
+    def backward(ctx: Any, cotangent: Tensor) -> Any:
         gradient, x = ctx.saved_tensors
         squared = x * x
         t = torch.tanh((squared * (_K * _A)).add_(_K).mul_(x))
         slope = (squared * (3 * _K * _A)).add_(_K)
         rest = (t * t).neg_().add_(1)
         second = t.mul_(slope).mul_(slope).mul_(-2).add_(x, alpha=6 * _K * _A).mul_(x).mul_(0.5).add_(slope).mul_(rest)
-        return _gelu_gradient(given, x, approximate="tanh"), second.mul_(gradient).mul_(given)
+        return _gelu_gradient(cotangent, x, approximate="tanh"), second.mul_(gradient).mul_(cotangent)

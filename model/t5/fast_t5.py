@@ -1,12 +1,12 @@
-"""T5's forward pass for soft prompts, the same numbers as transformers' in less time.
+"""T5's forward pass for soft prompts: the same numbers as transformers', in less time.
 
-What is gained, none of it approximate:
-- a layer norm's scale is folded into the matrices that follow it, and matrices with the same input are one;
-- padding is left out of everything but attention's scores;
+It is faster for these reasons, none of which is an approximation:
+- the scale of a layer norm is folded into the matrices that follow it, and matrices with the same input are joined;
+- padding is left out of everything except attention;
 - cross-attention never projects the encoder's tokens: with few target positions it is cheaper to bring the query into
-  the encoder's space (q·W_k) and to project what was pooled there (W_v after the softmax), because
+  the encoder's space (q·W_k) and to project the pooled states (W_v after the softmax), because
   q·(H·W_kᵀ)ᵀ = (q·W_k)·Hᵀ and p·(H·W_vᵀ) = (p·H)·W_vᵀ;
-- products and attention by the kernels that are fastest for what they meet here (`model.t5.products`,
+- matrix products and attention use the kernels that are fastest for these shapes (`model.t5.products`,
   `model.t5.attention`).
 """
 
@@ -25,13 +25,13 @@ from model.t5.products import FrozenMatrix
 from model.t5.recomputing import directly, recomputed
 
 FAMILY = ("t5", "mt5")
-_MASKED = -1e9  # added to a score that must not count; finite, so that a row of them gives no NaN
+_MASKED = -1e9  # added to a score that must not count; finite, so that a fully masked row gives no NaN
 
 Activation = Callable[[Tensor], Tensor]
 
 
 def is_fast(model: Any) -> bool:
-    """Whether a transformers model is of the family, in a shape this module knows."""
+    """Return True if a transformers model is of the T5 family and has the structure that this module expects."""
     blocks = getattr(getattr(model, "encoder", None), "block", None)
     return model.config.model_type in FAMILY and blocks is not None
 
@@ -43,31 +43,31 @@ class FastT5:
         config = model.config
         self._embeddings: Tensor = model.get_input_embeddings().weight.detach()
         head = model.get_output_embeddings().weight.detach()
-        packs = not recompute  # who computes again to save memory has none for a second layout of the weights
+        packs = not recompute  # recomputing saves memory, and a second layout of the weights would use it up
         self._head = FrozenMatrix(head.to(torch.promote_types(head.dtype, torch.float32)), packs=packs)
         self.width: int = config.d_model
         self.vocabulary: int = head.shape[0]
         self.device, self.dtype = self._embeddings.device, self._embeddings.dtype
         self.start_id, self.pad_id = start_id, pad_id
-        self.side_by_side = self.device.type == "cpu" and not recompute  # several chunks hold more than one does
+        self.side_by_side = self.device.type == "cpu" and not recompute  # chunks in parallel need more memory
         self.layers = len(model.encoder.block)
         self._epsilon: float = config.layer_norm_epsilon
         self._scale: float = config.d_model**-0.5 if getattr(config, "scale_decoder_outputs", False) else 1.0
         self._run = recomputed if recompute else directly
         heads, act = config.num_heads, _activation(config, model.encoder.block[0].layer[-1].DenseReluDense.act)
         self._encoder = [_Layer(block, heads, act, packs=packs) for block in model.encoder.block]
-        self._decoder = [_Layer(block, heads, act) for block in model.decoder.block]  # few positions go through it
+        self._decoder = [_Layer(block, heads, act) for block in model.decoder.block]  # few positions: no second layout
         self._encoder_norm: Tensor = model.encoder.final_layer_norm.weight.detach()
         self._decoder_norm: Tensor = model.decoder.final_layer_norm.weight.detach()
         self._encoder_bias = _PositionBias(model.encoder, config, both_ways=True)
         self._decoder_bias = _PositionBias(model.decoder, config, both_ways=False)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Token embeddings."""
+        """Return the token embeddings."""
         return embedding(ids, self._embeddings)
 
     def encode(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """The encoder; every position sees every position of its row that is not padding."""
+        """Run the encoder; every position attends to all positions of its row that are not padding."""
         bias = self._encoder_bias(inputs.shape[1], inputs.dtype)
         if not bool(mask.all()):
             bias = bias + torch.where(mask, 0.0, _MASKED).to(bias.dtype)[:, None, None, :]
@@ -82,7 +82,7 @@ class FastT5:
         return hidden + layer.feed_forward(self._norm(hidden))
 
     def decode(self, hidden: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
-        """The decoder over a few target positions."""
+        """Run the decoder over a few target positions."""
         causal = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril()
         bias = self._decoder_bias(ids.shape[1], hidden.dtype) + torch.where(causal, 0.0, _MASKED).to(hidden.dtype)
         unseen = torch.where(mask, 0.0, _MASKED).to(hidden.dtype)[:, None, :]
@@ -92,7 +92,7 @@ class FastT5:
             state = state + layer.attend_encoded(self._norm(state), hidden, unseen)
             state = state + layer.feed_forward(self._norm(state))
         output = packing.packed(self._norm(state) * self._decoder_norm * self._scale)
-        with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 would make likely labels alike
+        with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16, likely labels could get equal logits
             return packing.padded(self._head(output.to(self._head.dtype)))
 
     def _norm(self, hidden: Tensor) -> Tensor:
@@ -100,13 +100,13 @@ class FastT5:
 
 
 def _activation(config: Any, otherwise: Activation) -> Activation:
-    """The feed-forward layers' activation, by our own function where there is one."""
+    """Return the activation of the feed-forward layers: this project's function if there is one, else `otherwise`."""
     own = {"relu": relu, "gelu_new": tanh_gelu, "gelu_pytorch_tanh": tanh_gelu}
     return own.get(config.dense_act_fn, otherwise)
 
 
 class _Layer:
-    """The matrices of one block; h heads of k dimensions each."""
+    """The matrices of one block, with h heads of k dimensions each."""
 
     def __init__(self, block: Any, heads: int, activation: Activation, *, packs: bool = False) -> None:
         attention, norm = block.layer[0].SelfAttention, block.layer[0].layer_norm
@@ -126,13 +126,13 @@ class _Layer:
         self.outer = FrozenMatrix(dense.wo.weight, packs=packs)
 
     def attend(self, normed: Tensor, bias: Tensor, packing: Packing) -> Tensor:
-        """Self-attention, [positions, d] → [positions, d]."""
+        """Return self-attention, [positions, d] → [positions, d]."""
         projected = packing.padded(self.query_key_value(normed.to(self.output.dtype)))
         projected = projected.view(packing.rows, packing.length, 3, self.heads, -1)
         return self.output(packing.packed(attended(projected, bias)))
 
     def attend_encoded(self, normed: Tensor, encoded: Tensor, unseen: Tensor) -> Tensor:
-        """Cross-attention in the encoder's own space: [rows, t, d], [rows, n, d] → [rows, t, d]."""
+        """Return cross-attention, computed in the encoder's space: [rows, t, d], [rows, n, d] → [rows, t, d]."""
         rows, positions, width = normed.shape
         query = self.cross_query(normed.to(self.cross_query.dtype)).view(rows, positions, self.heads, -1)
         brought = torch.einsum("rthk,hkd->rhtd", query, self.cross_key).reshape(rows, -1, width)  # [rows, h·t, d]
@@ -143,7 +143,7 @@ class _Layer:
         return self.cross_output(context.flatten(2))
 
     def feed_forward(self, normed: Tensor) -> Tensor:
-        """The dense layers, gated or not."""
+        """Return the output of the dense layers, gated or not."""
         inner = self.inner(normed.to(self.inner.dtype))
         if self.gated:
             gate, through = inner.chunk(2, dim=-1)
@@ -154,7 +154,7 @@ class _Layer:
 
 
 class _PositionBias:
-    """The learned bias of relative positions, [1, h, n, n]; kept for the longest input seen."""
+    """The learned bias of relative positions, [1, h, n, n]; it is cached for the longest input so far."""
 
     def __init__(self, stack: Any, config: Any, *, both_ways: bool) -> None:
         self._weight: Tensor = stack.block[0].layer[0].SelfAttention.relative_attention_bias.weight.detach()
@@ -164,7 +164,7 @@ class _PositionBias:
         self._kept = torch.empty(0)
 
     def __call__(self, length: int, dtype: torch.dtype) -> Tensor:
-        kept = self._kept  # another thread may put a shorter one in its place
+        kept = self._kept  # a local reference: another thread may replace it with a shorter one
         if kept.shape[-1] < length:
             positions = torch.arange(length, device=self._weight.device)
             buckets = self._bucket(positions[None, :] - positions[:, None])
@@ -172,7 +172,7 @@ class _PositionBias:
         return kept[:, :, :length, :length].to(dtype)
 
     def _bucket(self, distance: Tensor) -> Tensor:
-        """T5's buckets: near positions one each, farther ones by the logarithm of their distance."""
+        """Return T5's buckets: one for each near distance, then by the logarithm of the distance."""
         buckets, base = self._buckets, torch.zeros_like(distance)
         if self._both_ways:
             buckets //= 2
@@ -187,13 +187,13 @@ class _PositionBias:
 
 
 def _by_head(layer: Any, heads: int) -> Tensor:
-    """A projection's matrix [h·k, d] as [h, k, d]."""
+    """Return the matrix of a projection, [h·k, d], as [h, k, d]."""
     weight: Tensor = layer.weight.detach()
     return weight.view(heads, -1, weight.shape[1])
 
 
 def _after(norm: Any, *layers: Any, packs: bool = False) -> FrozenMatrix:
-    """Linear layers of one input as one matrix, with the scale of the norm before them folded in."""
+    """Return linear layers with the same input as one matrix, with the scale of the norm before them folded in."""
     together = torch.cat([layer.weight.detach() for layer in layers])
     wide = torch.promote_types(together.dtype, torch.float32)
     scaled: Tensor = together.to(wide) * norm.weight.detach().to(wide)

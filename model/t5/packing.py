@@ -1,10 +1,11 @@
-"""Rows without their padding: all positions of a chunk as one list, and back to rows where attention wants them.
+"""Pack rows without their padding: all positions of a chunk become one list, and rows again for attention.
 
-Matrix products and norms take positions one by one, so that padding in them is work for nothing. Only attention needs
-rows of one length. Moving costs about as much as a twentieth of a layer; below that share of padding it stays.
+Matrix products and norms treat each position separately, so computing them for padding is wasted work. Only attention
+needs rows of equal length. Packing costs about a twentieth of a layer; rows with less padding than that stay as they
+are.
 
-The list is filled up with zeros to a round length, so that products meet few different numbers of rows
-(`model.t5.products` says why). Rows have no place for what comes of them.
+The list is filled up with zeros to a round length, so that products see few different numbers of rows
+(`model.t5.products` says why). The results for these extra positions are dropped.
 """
 
 from typing import Any
@@ -13,32 +14,32 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import pad
 
-WORTH = 0.05  # share of padding from which on rows are packed
-GRAIN, FINE_GRAIN = 32, 8  # a list's length is a multiple of the first; of the second, where it is short
-SHORT = 128  # positions
+WORTH = 0.05  # rows are packed if more than this share of the positions is padding
+GRAIN, FINE_GRAIN = 32, 8  # the length of a list is a multiple of GRAIN, or of FINE_GRAIN if it is short
+SHORT = 128  # positions up to which a list is short
 
 
 class Packing:
-    """The places of a mask [rows, n] that hold input; all of them, where padding is too little to be worth a move."""
+    """Packs the positions of rows that are True in a mask [rows, n]; all positions if there is little padding."""
 
     def __init__(self, mask: Tensor) -> None:
         self.rows, self.length = mask.shape
         flat = mask.flatten()
-        held = flat.nonzero().squeeze(1)
+        inputs = flat.nonzero().squeeze(1)
         self._moves: tuple[Tensor, Tensor, Tensor] | None = None
-        if len(held) < (1 - WORTH) * len(flat):
-            self._moves = held, (flat.cumsum(0) - 1).clamp(min=0), (~flat).nonzero().squeeze(1)
-        self._positions = len(flat) if self._moves is None else len(held)
+        if len(inputs) < (1 - WORTH) * len(flat):
+            self._moves = inputs, (flat.cumsum(0) - 1).clamp(min=0), (~flat).nonzero().squeeze(1)
+        self._positions = len(flat) if self._moves is None else len(inputs)
         self._filling = -self._positions % (GRAIN if self._positions > SHORT else FINE_GRAIN)
 
     def packed(self, rows: Tensor) -> Tensor:
-        """[rows, n, …] → [positions, …], zeros at the end."""
+        """Return rows [rows, n, …] as [positions, …], with zeros at the end."""
         flat = rows.flatten(0, 1)
         positions: Tensor = flat if self._moves is None else _Packed.apply(flat, *self._moves)  # type: ignore[no-untyped-call]  # torch has no type for it
         return pad(positions, (0, 0) * (flat.dim() - 1) + (0, self._filling)) if self._filling else positions
 
     def padded(self, positions: Tensor) -> Tensor:
-        """[positions, …] → [rows, n, …], zeros at padding."""
+        """Return positions [positions, …] as rows [rows, n, …], with zeros at padding."""
         flat = positions[: self._positions]
         if self._moves is not None:
             flat = _Padded.apply(flat, *self._moves)  # type: ignore[no-untyped-call]
@@ -46,12 +47,12 @@ class Packing:
 
 
 class _Packed(Function):
-    """Takes the positions `held`; its derivative is to put them back, and that one's is to take them again."""
+    """Selects the positions `inputs`; the derivative puts them back, and the second derivative selects them again."""
 
     @staticmethod
-    def forward(ctx: Any, flat: Tensor, held: Tensor, origin: Tensor, pads: Tensor) -> Tensor:
-        ctx.moves = held, origin, pads
-        return flat.index_select(0, held)
+    def forward(ctx: Any, flat: Tensor, inputs: Tensor, origin: Tensor, pads: Tensor) -> Tensor:
+        ctx.moves = inputs, origin, pads
+        return flat.index_select(0, inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -59,11 +60,11 @@ class _Packed(Function):
 
 
 class _Padded(Function):
-    """Puts each position where it was; `origin` says for every place which position it gets, `pads` are zeroed then."""
+    """Puts each position back: every place gets the position that `origin` names, then the places `pads` are zeroed."""
 
     @staticmethod
-    def forward(ctx: Any, positions: Tensor, held: Tensor, origin: Tensor, pads: Tensor) -> Tensor:
-        ctx.moves = held, origin, pads
+    def forward(ctx: Any, positions: Tensor, inputs: Tensor, origin: Tensor, pads: Tensor) -> Tensor:
+        ctx.moves = inputs, origin, pads
         return positions.index_select(0, origin).index_fill_(0, pads, 0)
 
     @staticmethod

@@ -1,12 +1,12 @@
 """Products with a frozen matrix, by the faster of torch's two libraries.
 
-In float32 torch multiplies by MKL, which reads a matrix as it lies, each time. oneDNN, which torch brings, too, has
-a layout of its own for it, made once. Measured on a processor with AVX-512 that is not Intel's: a fifth faster on many
-rows, three times as fast for few rows and a vocabulary.
+In float32 torch multiplies with MKL, which reads the matrix in its plain layout each time. oneDNN, which is also part
+of torch, converts the matrix once to a layout of its own. Measured on an AVX-512 CPU not made by Intel, this is a fifth
+faster for many rows, and three times as fast for few rows and the output matrix of a vocabulary.
 
-Torch has an operator for it, without derivatives; those of a product with a constant are products with that constant,
-so that here they are two lines. oneDNN makes a kernel for every number of rows, which takes a millisecond and half a
-megabyte: who has many numbers of rows rounds them up (see `model.t5.packing`).
+Torch's operator for it has no derivatives. The derivatives of a product with a constant are products with that
+constant, which takes two lines here. oneDNN makes a kernel for every number of rows, which takes a millisecond and half
+a megabyte: callers with many different numbers of rows should round them up (see `model.t5.packing`).
 """
 
 from threading import Lock
@@ -21,9 +21,9 @@ _OPERATORS: Any = torch.ops.mkldnn
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available() and hasattr(_OPERATORS, "_linear_pointwise")  # type: ignore[no-untyped-call]  # torch has no type for it
 _WIDE = _HAS_ONEDNN and "AVX512" in torch.backends.cpu.get_cpu_capability()
 _PACKED = (torch.float32, torch.bfloat16) if torch.cpu._is_avx512_bf16_supported() else (torch.float32,)  # noqa: SLF001 - its only name
-NO_KERNEL = "could not create a primitive"  # all that oneDNN says when memory has run out
-_ROWS = 1024  # that a layout is made for; it serves any number
-_MAKING = Lock()  # of a layout: threads that want the same one wait for it
+NO_KERNEL = "could not create a primitive"  # oneDNN's only message when memory has run out
+_ROWS = 1024  # rows that a layout is made for; it can be used for any number
+_MAKING = Lock()  # held while a layout is made, so that other threads wait for it
 
 
 class FrozenMatrix:
@@ -31,7 +31,7 @@ class FrozenMatrix:
 
     Args:
         matrix: in any layout; it is not copied.
-        packs: hold it once more in oneDNN's layout where that is faster, and its transpose where derivatives are taken.
+        packs: also keep it in oneDNN's layout if that is faster, and its transpose if derivatives are computed.
     """
 
     def __init__(self, matrix: Tensor, *, packs: bool = False) -> None:
@@ -41,28 +41,29 @@ class FrozenMatrix:
         self._layouts: dict[bool, Tensor] = {}  # of the matrix, and (True) of its transpose
 
     def __call__(self, values: Tensor) -> Tensor:
-        """Values [..., d], of the matrix's type, times its transpose; differentiable any number of times."""
+        """Return values [..., d], of the matrix's type, times its transpose; differentiable any number of times."""
         if not self._packs:
             return linear(values, self._matrix)
-        found: Tensor = _Product.apply(values, self, False)  # type: ignore[no-untyped-call]  # torch has no type for it
-        return found
+        product: Tensor = _Product.apply(values, self, False)  # type: ignore[no-untyped-call]  # torch has no type for it
+        return product
 
     def product(self, values: Tensor, *, transposed: bool) -> Tensor:
-        """Without derivatives: values [..., d] → [..., e], or as the derivative has it [..., e] → [..., d].
+        """Return the product without derivatives: [..., d] → [..., e], or [..., e] → [..., d] with the transpose.
 
-        Once there was no memory for a kernel oneDNN makes none in this process: torch's other library does the rest.
+        After it has once had no memory for a kernel, oneDNN makes no more of them in this process; torch's other
+        library then computes the products.
         """
         matrix = self._matrix.t() if transposed else self._matrix
         if self._packs:
             try:
-                found: Tensor = _OPERATORS._linear_pointwise(values, self._layout(transposed), None, "none", [], "")  # noqa: SLF001 - its only name
+                result: Tensor = _OPERATORS._linear_pointwise(values, self._layout(transposed), None, "none", [], "")  # noqa: SLF001 - its only name
             except RuntimeError as error:
                 if str(error) != NO_KERNEL:
                     raise
                 self._packs = False
                 self._layouts.clear()
             else:
-                return found
+                return result
         return linear(values, matrix)
 
     def _layout(self, transposed: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""Gradient checkpointing: the activations of a layer are computed again for the backward pass instead of being kept."""
+"""Gradient checkpointing: compute the activations of a layer again in the backward pass instead of keeping them."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,21 +13,21 @@ Function = Callable[..., Tensor]
 
 
 def directly(function: Function, *arguments: object) -> Tensor:
-    """Call a function, keeping its activations."""
+    """Call a function and keep its activations."""
     return function(*arguments)
 
 
 def recomputed(function: Function, *arguments: object) -> Tensor:
-    """Call a function, and call it again where the backward pass needs its activations.
+    """Call a function, and call it again when the backward pass needs its activations.
 
-    The second call comes when the context of the first is gone, but the kernel of attention must be chosen as it was
-    then: `sdpa_kernel(MATH)`, which second derivatives need, switches the flash kernel off.
+    The second call happens outside the context of the first, but must use the same attention kernel. The context
+    `sdpa_kernel(MATH)`, which second derivatives need, is recognized by the flash kernel being off.
     """
     plain = is_plain_kernel_asked_for()
 
-    def again(*given: object) -> Tensor:
+    def again(*values: object) -> Tensor:
         with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
-            return function(*given)
+            return function(*values)
 
-    found: Tensor = checkpoint(again, *arguments, use_reentrant=False)
-    return found
+    result: Tensor = checkpoint(again, *arguments, use_reentrant=False)
+    return result
