@@ -1,1 +1,1 @@
-"""From examples to tokens: templates, datasets, demonstrations, tokenization."""
+"""Text: templates, datasets, demonstrations and tokenization, from examples to token ids."""

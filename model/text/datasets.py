@@ -1,8 +1,8 @@
-"""The datasets known by name: the paper's twelve and six domains, Yelp-5, and the quickstart's sets.
+"""The datasets known by name: the paper's twelve sets and six domains, Yelp-5, and the quickstart's sets.
 
 Each has a template and a verbalizer in both forms of `model.text.templates`. The paper prints neither for its
-downstream sets; the sentinel forms are the patterns usual for these sets ("It was <X>." is the paper's own example),
-the instructions are ours. A set that is not here needs no entry: `tasks.labeled.dataset` makes a form for it.
+downstream sets: the sentinel forms are the usual patterns for these sets ("It was <X>." is the paper's own example),
+and the instructions were written for this project. Other sets need no entry: `tasks.labeled.dataset` makes a form.
 """
 
 import re
@@ -17,31 +17,34 @@ Metric = Literal["accuracy"]
 Split = Literal["test", "validation"]
 SHORT, LONG = 128, 256  # tokens; ALGORITHM §6
 YES_NO = ("yes", "no")
-_NAME = re.compile(r"\w+([ .-]\w+)*")  # a field that a template can hold
+_NAME = re.compile(r"\w+([ .-]\w+)*")  # a valid name of a field in a template
 
 
 @dataclass(frozen=True)
 class DatasetForm:
-    """How a labeled set is put into words, and how its files are to be understood.
+    """The templates and label words of a labeled set, and how its files are read.
 
     Attributes:
-        name: as in `acquire.datasets`.
-        fields: names of the texts in the templates, in the order in which an example holds them.
-        labels: names of the labels; integers in files that name no labels count in this order.
-        sentinel: template for plain T5, with `<X>`; "" if there is none.
-        instruction: template for instruction-tuned backbones, without `<X>`; "" if there is none.
-        words: verbalizer of the sentinel form, a word for each label.
-        instruction_words: verbalizer of the instruction form.
-        max_length: longest input in tokens, without the prompt.
-        columns: what sources call the fields, the first of these that a row has; () stands for `fields`.
-        label_columns: what sources call the label, the first of these that a row has.
+        name: the name in `acquire.datasets`.
+        fields: the names of the texts in the templates, in the order of an example's texts.
+        labels: the names of the labels; integers in files without label names count in this order.
+        sentinel: the template for plain T5, with `<X>`; "" if there is none.
+        instruction: the template for instruction-tuned backbones, without `<X>`; "" if there is none.
+        words: the verbalizer of the sentinel form, a word for each label.
+        instruction_words: the verbalizer of the instruction form.
+        max_length: the longest input in tokens, without the prompt.
+        metric: the score of the set.
+        title: the name in reports.
+        columns: possible columns of the fields in sources; the first that a row has are used; () means `fields`.
+        label_columns: possible columns of the label in sources; the first that a row has is used.
         synonyms: other names of labels in sources → names in `labels`; case, `_`, `-` and spaces do not matter.
         column_orders: label columns whose integers count in another order than `labels`.
-        rating_columns: label columns that hold a rating: its sign is the label.
-        least_rating: rows rated nearer to 0 than this are left out.
-        leaves_out_blanks: rows with an empty text are left out, not refused: the set is published with some.
-        test_split: which labeled files are the test set where a source has both test and validation files.
-        otherwise: the form of sources whose rows lack a field of this one.
+        rating_columns: label columns that contain a rating, whose sign is the label.
+        least_rating: rows with a rating closer to 0 than this are left out.
+        leaves_out_blanks: True if rows with an empty text are left out instead of refused, as the published set has
+            some.
+        test_split: which labeled files are the test set if a source has both test and validation files.
+        otherwise: the form for sources whose rows lack a field of this one.
     """
 
     name: str
@@ -66,7 +69,7 @@ class DatasetForm:
 
 
 def dataset_template(form: Form, dataset: DatasetForm) -> Template:
-    """The template of a dataset in the form its backbone wants."""
+    """Return the template of a dataset in a form; raise InputError if it has none in that form."""
     text, words = (
         (dataset.sentinel, dataset.words) if form == "sentinel" else (dataset.instruction, dataset.instruction_words)
     )
@@ -77,7 +80,7 @@ def dataset_template(form: Form, dataset: DatasetForm) -> Template:
     return parse_template(text, dataset.fields, words)
 
 
-# Where the texts of a set without an entry are looked for.
+# Columns that are tried for the texts of a set without an entry.
 USUAL_COLUMNS = (
     ("text",),
     ("sentence1", "sentence2"),
@@ -89,13 +92,13 @@ USUAL_COLUMNS = (
 
 _TEXT = (("text",), ("sentence",), ("content",), ("review",))
 _PAIR = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text1", "text2"))
-_NAMED_FIRST = ("label_text", "label")  # SetFit's files carry the names beside the numbers, in orders of their own
+_NAMED_FIRST = ("label_text", "label")  # SetFit's files have names and numbers, and number labels differently
 
 _SENTIMENT_NAMES = {"neg": "negative", "pos": "positive", "terrible": "negative", "great": "positive"}
 
 
 def _sentiment(name: str, title: str, max_length: int = SHORT, test_split: Split = "test") -> DatasetForm:
-    """Binary sentiment of one text; all in the same words, as a prompt tuned on one domain is tested on others."""
+    """Return a form for binary sentiment; all use the same words, so that a prompt can be tested on other domains."""
     return DatasetForm(
         name=name,
         title=title,
@@ -114,7 +117,7 @@ def _sentiment(name: str, title: str, max_length: int = SHORT, test_split: Split
 
 
 def _rated(name: str, title: str) -> DatasetForm:
-    """Snippets with the mean rating of some twenty people, −4 to 4; nearer to 0 than 1 is no clear sentiment."""
+    """Return a form for snippets with the mean rating, −4 to 4, of about twenty people; below ±1 it is not clear."""
     return replace(
         _sentiment(name, title),
         label_columns=("sentiment", "label_text", "label"),
@@ -180,7 +183,7 @@ _WIC = DatasetForm(
     synonyms=_SENSE_NAMES,
     test_split="validation",
 )
-# Some copies of WiC leave the word out: it is then the one that both sentences share.
+# Some copies of WiC leave out the word; it is then the word that both sentences share.
 _WIC_PAIR = replace(
     _WIC,
     fields=("sentence1", "sentence2"),
@@ -308,7 +311,7 @@ _ENTRIES = (
 
 DATASETS: dict[str, DatasetForm] = {entry.name: entry for entry in _ENTRIES}
 
-# Other names under which the sets go about.
+# Other common names of the sets.
 ALIASES: dict[str, str] = {
     "sst2": "sst-2",
     "sst5": "sst-5",
@@ -326,7 +329,7 @@ ALIASES: dict[str, str] = {
 
 
 def dataset_form(name: str) -> DatasetForm | None:
-    """The entry of a dataset under any of its names, or None; case and `_` against `-` do not matter."""
+    """Return the entry of a dataset under any of its names, or None; case and `_` instead of `-` do not matter."""
     key = name.lower().replace("_", "-")
     return DATASETS.get(ALIASES.get(key, key))
 
@@ -339,22 +342,22 @@ def own_form(
     words: tuple[str, ...] | None = None,
     max_length: int = SHORT,
 ) -> DatasetForm:
-    """The form of a set that has no entry: its texts and its label names, or what the user wrote.
+    """Return the form of a set without an entry, from its fields and labels or from the user's template and words.
 
-    A template without `<X>` gets it at its end for plain T5; one that ends in `<X>` loses it for instructions. One
-    with `<X>` in its midst has no instruction form.
+    A template without `<X>` gets one at its end in the sentinel form. One that ends with `<X>` loses it in the
+    instruction form. A template with `<X>` in the middle has no instruction form. Raise InputError if it is invalid.
     """
-    said = words or labels
+    label_words = words or labels
     wrong = next((field for field in fields if not _NAME.fullmatch(field)), None)
     if wrong is not None:
-        raise InputError(f"{name}: a template cannot hold the field {wrong!r}: rename it, letters and digits do")
+        raise InputError(f"{name}: a template cannot hold the field {wrong!r}: rename it to letters and digits")
     if template is None:
-        sentinel, instruction = (labeled_text(form, fields, said) for form in ("sentinel", "instruction"))
+        sentinel, instruction = (labeled_text(form, fields, label_words) for form in ("sentinel", "instruction"))
     elif MARK not in template:
         sentinel, instruction = f"{template} {MARK}", template
     else:
         head, _, tail = template.partition(MARK)
         sentinel, instruction = template, head.rstrip() if tail.strip(" .") == "" else ""
-    made = DatasetForm(name, fields, labels, sentinel, instruction, said, said, max_length)
-    parse_template(sentinel, fields, said)  # what is wrong with a user's template is said at once
-    return made
+    own = DatasetForm(name, fields, labels, sentinel, instruction, label_words, label_words, max_length)
+    parse_template(sentinel, fields, label_words)  # report an invalid template at once
+    return own

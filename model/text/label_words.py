@@ -1,7 +1,7 @@
-"""Label words that vary from task to task, so that only a task's support set tells what a label is called.
+"""Label words that vary from task to task, so that only a task's support set tells what its labels are called.
 
-With the same words in every task a prompt can ignore the support sets and learn the tasks by heart. Words drawn anew
-for each task leave it nothing to learn by heart: before the inner step the best it can do is chance.
+With the same words in every task, a prompt can ignore the support sets and learn the tasks by heart. With words drawn
+anew for each task it cannot: before the inner step it can be no better than chance.
 """
 
 import re
@@ -17,11 +17,11 @@ from storage.tables.task_shards import StoredTask
 
 BANK = 256  # words to draw from
 _WORD = re.compile(r"[a-z]{3,}")
-_LEAST = 8
+_LEAST = 8  # words that a bank must have
 
 
 def word_bank(tokenizer: TemplateTokenizer, size: int = BANK) -> tuple[str, ...]:
-    """Return the first words of the vocabulary that are one token each and of at least three small letters.
+    """Return the first words of the vocabulary that are one token each and have at least three lower-case letters.
 
     Raise InputError if there are too few of them to draw from.
     """
@@ -33,17 +33,17 @@ def word_bank(tokenizer: TemplateTokenizer, size: int = BANK) -> tuple[str, ...]
             break
     if len(bank) < _LEAST:
         raise InputError(
-            f"the backbone's tokenizer has {len(bank)} words of one token, {_LEAST} are needed to vary label words: "
+            f"the backbone's tokenizer has {len(bank)} words of one token, but varied label words need {_LEAST}: "
             "set metatrain.varied_label_words to []"
         )
     return tuple(dict.fromkeys(bank))
 
 
 def named_clusters(stored: StoredTask, draw: np.random.Generator) -> StoredTask:
-    """Return a task of single sentences whose labels are its clusters instead of the places of their centroids.
+    """Return a task of single sentences whose labels are clusters instead of the positions of their centroids.
 
-    Two or more of its clusters are kept, as many as the draw says; with words for labels it is few-shot classification
-    of sentences by topic.
+    A random number of its clusters, at least two, is kept. With words for labels, such a task is few-shot
+    classification of sentences by topic.
     """
     clusters = sorted({cluster for example in stored.examples for cluster in example.choices})
     kept = sorted(draw.choice(clusters, draw.integers(2, len(clusters), endpoint=True), replace=False).tolist())
@@ -56,21 +56,21 @@ def named_clusters(stored: StoredTask, draw: np.random.Generator) -> StoredTask:
 
 
 def asked_cluster(form: Form, words: Sequence[str], draw: np.random.Generator) -> Template:
-    """Return the template of such a task; an instruction names the words in an order that tells nothing."""
+    """Return the template of a task of `named_clusters`; an instruction names the words in a random order."""
     named = [words[place] for place in draw.permutation(len(words))]
     return parse_template(labeled_text(form, SINGLE, named), SINGLE, words)
 
 
 def drawn_words(bank: Sequence[str], count: int, draw: np.random.Generator) -> tuple[str, ...]:
-    """Return so many different words of the bank."""
+    """Return `count` different words of the bank."""
     return tuple(bank[place] for place in draw.choice(len(bank), count, replace=False))
 
 
 def reworded(template: Template, kind: str, bank: Sequence[str], draw: np.random.Generator) -> Template:
     """Return the template with label words drawn for one task.
 
-    Choices keep their letters in the text and answer with another's: a permutation. Pairs get words of the bank; an
-    instruction names them in an order of its own, which tells nothing about what they mean.
+    Choices keep their letters in the text, but the letters of the answers are permuted. Pairs get words of the bank; an
+    instruction names them in a random order, which says nothing about their meaning.
     """
     labels = template.verbalizer
     if labels == CHOICES[: len(labels)]:

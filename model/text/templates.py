@@ -1,4 +1,4 @@
-"""Templates and verbalizers: how an example is put into words for the backbone (ALGORITHM §1–2, paper appendix A).
+"""Templates and verbalizers: how an example is written as text for the backbone (ALGORITHM §1–2, paper appendix A).
 
 A template is text with `{fields}`, centroid slots `{μ0}`, `{μ1}`, … and at most one sentinel `<X>`. It has two forms:
 
@@ -22,21 +22,21 @@ CHOICES = ("A", "B", "C", "D")
 
 @dataclass(frozen=True)
 class Text:
-    """Where the text of one field stands; `number` counts the fields in the order of the example's texts."""
+    """The place of the text of one field; `number` counts the fields in the order of the example's texts."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One position of the encoder's input that holds a vector, not a token: the centroid of choice `number`."""
+    """A position of the encoder's input for a vector instead of a token: the centroid of choice `number`."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Sentinel:
-    """Where plain T5 is asked to fill in the label."""
+    """The place where plain T5 fills in the label."""
 
 
 Piece = str | Text | Slot | Sentinel
@@ -45,7 +45,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Rendered:
-    """An example as one string, with the spans (in characters) of its texts and slots, by their number."""
+    """An example as one string, with the spans (in characters) of its texts and slots, in the order of numbers."""
 
     text: str
     texts: tuple[Span, ...]
@@ -57,8 +57,8 @@ class Template:
     """Pieces in reading order, and the verbalizer: the word of each label.
 
     Attributes:
-        fields: names of the texts, in the order in which an example holds them.
-        slots: number of centroid slots.
+        fields: the names of the texts, in the order of an example's texts.
+        slots: the number of centroid slots.
         verbalizer: label → word.
     """
 
@@ -69,19 +69,19 @@ class Template:
 
     @property
     def form(self) -> Form:
-        """What the pieces say it is."""
+        """`sentinel` if there is a sentinel among the pieces, otherwise `instruction`."""
         return "sentinel" if any(isinstance(piece, Sentinel) for piece in self.pieces) else "instruction"
 
     def target(self, label: int) -> str:
-        """What the decoder should say."""
+        """Return the text that the decoder should give for a label."""
         word = self.verbalizer[label]
         return f"{SENTINEL} {word}" if self.form == "sentinel" else word
 
     def render(self, texts: Sequence[str], slots: Sequence[str]) -> Rendered:
-        """The example as one string; `slots` are what stands for the centroids in it."""
+        """Return an example as one string; `slots` are the placeholders of the centroids."""
         if len(texts) != len(self.fields) or len(slots) != self.slots:
-            held = f"{len(texts)} texts and {len(slots)} centroids"
-            raise InputError(f"template: takes {len(self.fields)} texts and {self.slots} centroids, not {held}")
+            counts = f"{len(texts)} texts and {len(slots)} centroids"
+            raise InputError(f"template: takes {len(self.fields)} texts and {self.slots} centroids, not {counts}")
         text_spans, slot_spans = [(0, 0)] * len(texts), [(0, 0)] * len(slots)
         parts: list[str] = []
         end = 0
@@ -103,7 +103,7 @@ class Template:
 
 
 def parse_template(text: str, fields: Sequence[str], verbalizer: Sequence[str]) -> Template:
-    """A template from its text; whatever is wrong with it is an InputError. `{{` and `}}` stand for braces."""
+    """Return the template for a text, in which `{{` and `}}` mean braces; raise InputError if it is invalid."""
     pieces: list[Piece] = []
     used: list[str] = []
     try:
@@ -128,7 +128,7 @@ def parse_template(text: str, fields: Sequence[str], verbalizer: Sequence[str]) 
 
 
 def template_fields(text: str) -> tuple[str, ...]:
-    """The fields that a template names, in its order; () where it cannot be read (`parse_template` says why)."""
+    """Return the fields of a template in its order, or () if it is invalid (`parse_template` says why)."""
     try:
         return tuple(dict.fromkeys(name for _, name, _, _ in string.Formatter().parse(text) if name))
     except ValueError:
@@ -143,11 +143,11 @@ def _check(
     slots = sorted(piece.number for piece in pieces if isinstance(piece, Slot))
     problem = None
     if twice or unused:
-        problem = f"{', '.join(twice or unused)} must stand in it once"
+        problem = f"{', '.join(twice or unused)} must be in it exactly once"
     elif slots != list(range(len(slots))):
         problem = f"its centroids must be μ0 to μ{len(slots) - 1}"
     elif sum(isinstance(piece, Sentinel) for piece in pieces) > 1:
-        problem = f"{MARK} may stand in it once only"
+        problem = f"{MARK} may be in it once only"
     elif not verbalizer or "" in verbalizer or len(set(verbalizer)) < len(verbalizer):
         problem = f"each label needs a word of its own, not {', '.join(map(repr, verbalizer)) or 'none'}"
     if problem:
@@ -179,13 +179,13 @@ _PAIR_QUESTIONS = {
 
 
 def asked_pair(kind: str, words: Sequence[str], named: Sequence[str]) -> Template:
-    """Return the instruction of a kind of sentence pairs with other label words, named in the order of `named`."""
-    told = f"Answer with {', '.join(named[:-1])} or {named[-1]}."
-    return parse_template(f"{_PAIR_QUESTIONS[kind]} {told} {_PAIR_ASKED}", PAIR, words)
+    """Return the instruction for a kind of sentence pairs with other label words, listed in the order of `named`."""
+    choices = f"Answer with {', '.join(named[:-1])} or {named[-1]}."
+    return parse_template(f"{_PAIR_QUESTIONS[kind]} {choices} {_PAIR_ASKED}", PAIR, words)
 
 
-# The sentinel forms are the paper's: plain T5 must tell the two kinds of a format from the support set alone. An
-# instruction says which one is meant.
+# The sentinel forms are the paper's: only the support set tells plain T5 which of a format's two kinds a task is. An
+# instruction names the kind.
 ANCHOR_TEMPLATES: dict[str, dict[Form, Template]] = {
     "sp-next": _both(
         PAIR,
@@ -209,7 +209,7 @@ ANCHOR_TEMPLATES: dict[str, dict[Form, Template]] = {
 }
 
 
-# Unified-PPT asks everything as multi choice; mc and ss already are.
+# Unified PPT writes every task as multiple choice; mc and ss already are.
 UNIFIED_TEMPLATES: dict[str, dict[Form, Template]] = {
     kind: _both(
         PAIR,
@@ -229,26 +229,26 @@ UNIFIED_TEMPLATES: dict[str, dict[Form, Template]] = {
 
 
 def labeled_template(form: Form, fields: int, labels: int, words: Sequence[str] | None = None) -> Template:
-    """The template of a labeled set for which nobody gave one: its texts, and the names of its labels.
+    """Return the default template of a labeled set: its texts, and the names of its labels.
 
-    Without names the labels are counted from 1: numbers are words that any tokenizer has, and what star ratings are.
+    Labels without names are counted from 1: every tokenizer has numbers, and star ratings are numbers anyway.
     """
     names = [f"text{number}" for number in range(1, fields + 1)]
-    said = words or [str(number) for number in range(1, labels + 1)]
-    return parse_template(labeled_text(form, names, said), names, said)
+    label_words = words or [str(number) for number in range(1, labels + 1)]
+    return parse_template(labeled_text(form, names, label_words), names, label_words)
 
 
 def labeled_text(form: Form, fields: Sequence[str], words: Sequence[str]) -> str:
-    """The text of the template of a labeled set for which nobody gave one."""
+    """Return the text of the default template of a labeled set."""
     body = " ".join(f"{{{name}}}" for name in fields)
-    asked = f"Which label fits, {', '.join(words[:-1])} or {words[-1]}?".replace("{", "{{").replace("}", "}}")
-    return f"{body}. Label: {MARK}" if form == "sentinel" else f"{asked} {body} Answer:"
+    question = f"Which label fits, {', '.join(words[:-1])} or {words[-1]}?".replace("{", "{{").replace("}", "}}")
+    return f"{body}. Label: {MARK}" if form == "sentinel" else f"{question} {body} Answer:"
 
 
 def anchor_template(kind: str, form: Form, fields: int, labels: int) -> Template:
-    """The template of a kind of task; labeled sets (`labeled-…`) get one by their numbers of texts and labels."""
+    """Return the template of a kind of task; for labeled sets (`labeled-…`) it depends on `fields` and `labels`."""
     if kind.startswith("labeled-"):
         return labeled_template(form, fields, labels)
     if kind not in ANCHOR_TEMPLATES:
-        raise InputError(f"{kind}: no such kind of task: there is {', '.join(ANCHOR_TEMPLATES)} and labeled-NAME")
+        raise InputError(f"{kind}: no such kind of task: there are {', '.join(ANCHOR_TEMPLATES)} and labeled-NAME")
     return ANCHOR_TEMPLATES[kind][form]

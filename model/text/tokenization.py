@@ -1,7 +1,7 @@
-"""From an example to token ids: the rendered template as any fast tokenizer writes it, cut to length at its texts only.
+"""Tokenize examples with any fast tokenizer: the template is rendered, and only its texts are cut to the length.
 
-The whole string is tokenized at once, so the ids are those of `tokenizer(text)`: what a person gets who types the same
-text, spaces and all, special tokens at the end included where the tokenizer adds them.
+The whole string is tokenized at once, so the ids are those of `tokenizer(text)`, with the same spaces and with the
+special tokens that the tokenizer adds at the end.
 """
 
 import json
@@ -18,11 +18,15 @@ from model.text.templates import SENTINEL, Form, Rendered, Span, Template
 from storage.errors import InputError
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-_PLACEHOLDERS = ("pad_token", "unk_token", "eos_token")  # the first the tokenizer has stands for a centroid
+_PLACEHOLDERS = (
+    "pad_token",
+    "unk_token",
+    "eos_token",
+)  # the first that a tokenizer has is the placeholder of a centroid
 
 
 class FastTokenizer(Protocol):
-    """A fast tokenizer of transformers, of which only this is used."""
+    """The part of transformers' fast tokenizers that is used here."""
 
     backend_tokenizer: Tokenizer
     pad_token: str | None
@@ -32,13 +36,13 @@ class FastTokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """An example in tokens.
+    """A tokenized example.
 
     Attributes:
         ids: the input, [n ≤ max_length].
-        slots: positions in `ids` of the centroids, in the order of the choices.
-        kept: characters left of each text.
-        full_length: tokens before the cut.
+        slots: the positions in `ids` of the centroids, in the order of the choices.
+        kept: the number of characters kept of each text.
+        full_length: the number of tokens before the cut.
     """
 
     ids: list[int]
@@ -48,18 +52,20 @@ class Encoded:
 
 
 class TemplateTokenizer:
-    """Writes examples in the tokens of one backbone, at most `max_length` of them (the prompt not counted)."""
+    """Tokenizes examples for one backbone, with at most `max_length` tokens each (without the prompt)."""
 
     def __init__(self, tokenizer: Tokenizer, placeholder: str, max_length: int) -> None:
-        self._tokenizer = Tokenizer.from_str(tokenizer.to_str())  # a copy: the caller's keeps its settings
+        self._tokenizer = Tokenizer.from_str(
+            tokenizer.to_str()
+        )  # a copy, so that the caller's tokenizer keeps its settings
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         if self._tokenizer.token_to_id(placeholder) is None:
             raise InputError(
-                f"the backbone's tokenizer does not know its own {placeholder}: acquire the backbone again"
+                f"the backbone's tokenizer has no token for its own {placeholder}: acquire the backbone again"
             )
         known = [token for token in (placeholder, SENTINEL) if self._tokenizer.token_to_id(token) is not None]
-        self._tokenizer.add_special_tokens(known)  # one token each, whatever stands beside them
+        self._tokenizer.add_special_tokens(known)  # always one token each, whatever is next to them
         self.placeholder = placeholder
         self.max_length = max_length
         special = [token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special]
@@ -68,62 +74,62 @@ class TemplateTokenizer:
 
     @classmethod
     def of(cls, tokenizer: FastTokenizer, max_length: int) -> "TemplateTokenizer":
-        """From a fast tokenizer of transformers."""
+        """Make one from a fast tokenizer of transformers."""
         names = {name: getattr(tokenizer, name) for name in _PLACEHOLDERS}
         return cls(tokenizer.backend_tokenizer, _placeholder(names, "this tokenizer"), max_length)
 
     @classmethod
     def from_folder(cls, folder: Path, max_length: int) -> "TemplateTokenizer":
-        """From a model's folder, without importing transformers."""
+        """Make one from a model's folder, without importing transformers; raise InputError if it cannot be read."""
         file, settings = folder / TOKENIZER, folder / SETTINGS
         if not file.is_file():
-            raise InputError(f"{folder}: no {TOKENIZER} in it: only backbones with a fast tokenizer can be used")
+            raise InputError(f"{folder}: has no {TOKENIZER}: only backbones with a fast tokenizer can be used")
         try:
             tokenizer = Tokenizer.from_file(str(file))
             names = json.loads(settings.read_text()) if settings.is_file() else {}
-        except Exception as error:  # tokenizers raises nothing narrower
+        except Exception as error:  # tokenizers raises plain Exception
             raise InputError(
-                f"{file}: cannot be read ({error}): `supmer run --force acquire` brings it again"
+                f"{file}: cannot be read ({error}): get it again with `supmer run --force acquire`"
             ) from error
         return cls(tokenizer, _placeholder(names, str(folder)), max_length)
 
     def limited(self, max_length: int) -> "TemplateTokenizer":
-        """The same with another limit."""
+        """Return a copy with another limit."""
         other = copy(self)
         other.max_length = max_length
         return other
 
     def require(self, form: Form) -> None:
-        """Refuse the sentinel form where the tokenizer has no sentinel."""
+        """Raise InputError if the form needs a sentinel and the tokenizer has none."""
         if form == "sentinel" and self._tokenizer.token_to_id(SENTINEL) is None:
             raise InputError(
                 f"the backbone's tokenizer has no {SENTINEL}: set metatrain.template to instruction in params.yaml"
             )
 
     def target(self, template: Template, label: int) -> list[int]:
-        """Ids the decoder should give: of the sentinel, if any, and of the label word; no end of sequence."""
+        """Return the ids that the decoder should give: the sentinel, if any, and the label word; no end token."""
         return list(self._tokenizer.encode(template.target(label), add_special_tokens=False).ids)
 
     def length(self, text: str) -> int:
-        """Tokens of a text, without what the tokenizer puts at its ends."""
+        """Return the number of tokens of a text, without the special tokens that the tokenizer adds."""
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def words(self) -> Iterator[str]:
-        """Yield what the vocabulary's tokens say as words of their own, in the order of their ids."""
+        """Yield the text of each token of the vocabulary, without spaces around it, in the order of ids."""
         vocabulary = self._tokenizer.get_vocab()
         for token in sorted(vocabulary, key=lambda token: vocabulary[token]):
             yield self._tokenizer.decode([vocabulary[token]]).strip()
 
     def plain(self, text: str) -> str:
-        """A text in which nothing reads as a special token: a space breaks up what would."""
-        return self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}" if len(found[0]) > 1 else " ", text)
+        """Return a text without special tokens: a space is put into everything that looks like one."""
+        return self._special.sub(lambda match: f"{match[0][0]} {match[0][1:]}" if len(match[0]) > 1 else " ", text)
 
     def encode(self, template: Template, rows: Sequence[Sequence[str]]) -> list[Encoded]:
-        """Tokens of many examples of one template, given by their texts; the order stays."""
+        """Tokenize many examples of one template, given by their texts, in their order."""
         slots = [self.placeholder] * template.slots
         rendered = [template.render([self.plain(text) for text in texts], slots) for texts in rows]
-        encodings = self._tokenizer.encode_batch([one.text for one in rendered])
-        return [self._fitted(one, encoding) for one, encoding in zip(rendered, encodings, strict=True)]
+        encodings = self._tokenizer.encode_batch([example.text for example in rendered])
+        return [self._fitted(example, encoding) for example, encoding in zip(rendered, encodings, strict=True)]
 
     def _fitted(self, rendered: Rendered, encoding: Encoding) -> Encoded:
         ids: list[int] = encoding.ids
@@ -138,7 +144,7 @@ class TemplateTokenizer:
                 least = len(ids) - sum(map(len, own)) + sum(map(bool, own))
                 raise InputError(
                     f"max_length = {self.max_length} is too short for {rendered.text[:60]!r}…: its template with one "
-                    f"token of each text takes {least}"
+                    f"token of each text takes {least} tokens"
                 )
             lengths = shortened([len(tokens) for tokens in own], room)
             cut = {token for tokens, length in zip(own, lengths, strict=True) for token in tokens[length:]}
@@ -153,9 +159,10 @@ class TemplateTokenizer:
 
 
 def shortened(lengths: Sequence[int], room: int) -> list[int]:
-    """Lengths after taking one token at a time from the longest (the last of equals) until their sum is at most `room`.
+    """Return the lengths after removing tokens, one at a time from the longest text, until their sum is at most `room`.
 
-    All are cut to one level; what is left of the room is given out one token each, from the first that was cut.
+    Of equal lengths, the last is shortened first. All are cut to the same level; tokens left over go to the texts that
+    were cut, one each, from the first.
     """
     if sum(lengths) <= room:
         return list(lengths)
@@ -176,7 +183,7 @@ def shortened(lengths: Sequence[int], room: int) -> list[int]:
 
 
 def _tokens_within(offsets: Sequence[Span], span: Span) -> list[int]:
-    """Positions of the tokens that lie in a span wholly; those that reach over its edge belong to the template."""
+    """Return the positions of the tokens that lie wholly in a span; those across its edge belong to the template."""
     start, end = span
     return [position for position, (first, last) in enumerate(offsets) if start <= first < last <= end]
 

@@ -1,4 +1,4 @@
-"""Tokenized tasks, ragged: a support and a query set each, without padding; and the padding of any rows to arrays."""
+"""Tokenized tasks, each a support and a query set without padding, and the padding of rows to arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from storage.errors import InputError
 from storage.tables.task_shards import StoredExample, StoredTask
 
 Ids = NDArray[np.int32]
-NO_LOSS = -100  # what torch's cross-entropy leaves out
+NO_LOSS = -100  # the target that torch's cross-entropy ignores
 
 
 @dataclass(frozen=True, slots=True)
 class CentroidSlot:
-    """A position of an input where the model puts a cluster's centroid instead of the placeholder's embedding."""
+    """A position of an input where a cluster's centroid replaces the embedding of the placeholder."""
 
     position: int
     format: str
@@ -26,12 +26,12 @@ class CentroidSlot:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One example in tokens.
+    """One tokenized example.
 
     Attributes:
         input_ids: the template with its texts, [n].
-        target_ids: what the decoder should give, [t].
-        slots: centroids among the inputs (format ss).
+        target_ids: the ids that the decoder should give, [t].
+        slots: the centroids in the input (format ss).
     """
 
     example_id: str
@@ -43,7 +43,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task in tokens; `label_ids` are the target ids of each of its labels, for prediction."""
+    """A tokenized task; `label_ids` are the target ids of each of its labels, for prediction."""
 
     task_id: str
     format: str
@@ -55,14 +55,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """Rows as arrays, padded to the longest among them and no further.
+    """Rows as arrays, padded to the longest of them.
 
     Attributes:
         input_ids: [rows, longest input].
-        mask: True where there is input, [rows, longest input]. Not to be had from the ids: a slot may hold the pad id.
-        target_ids: NO_LOSS beyond a row's end, [rows, longest target].
+        mask: True where there is input, [rows, longest input]. The ids alone do not tell: a slot may have the pad id.
+        target_ids: NO_LOSS after a row's end, [rows, longest target].
         slot_rows: the row of each centroid, [slots].
-        slot_positions: its position in that row, [slots].
+        slot_positions: the position of each centroid in its row, [slots].
         slots: the centroids in the same order.
     """
 
@@ -77,7 +77,10 @@ class Padded:
 def tokenized(
     stored: StoredTask, template: Template, tokenizer: TemplateTokenizer, roles: Sequence[str] = ("support", "query")
 ) -> Task:
-    """A stored task in tokens; sets of other roles are left empty."""
+    """Tokenize a stored task; the sets that are not in `roles` are empty.
+
+    Raise InputError if an example does not fit the template.
+    """
     wanted = [example for example in stored.examples if example.role in roles]
     label_ids = tuple(
         np.array(tokenizer.target(template, label), dtype=np.int32) for label in range(len(template.verbalizer))
@@ -90,7 +93,9 @@ def tokenized(
                 f"{stored.kind}, which has the labels {words} and {template.slots} centroids"
             )
     encoded = tokenizer.encode(template, [example.texts for example in wanted])
-    rows = [_example(example, one, stored.format, label_ids) for example, one in zip(wanted, encoded, strict=True)]
+    rows = [
+        _example(example, tokens, stored.format, label_ids) for example, tokens in zip(wanted, encoded, strict=True)
+    ]
     by_role = {
         role: tuple(row for row, example in zip(rows, wanted, strict=True) if example.role == role)
         for role in ("support", "query")
@@ -107,7 +112,7 @@ def _example(stored: StoredExample, encoded: Encoded, form: str, label_ids: Sequ
 
 
 def pad(rows: Sequence[Example], pad_id: int = 0) -> Padded:
-    """Arrays of the rows, in their order; masked positions hold `pad_id`."""
+    """Return the rows as arrays, in their order; padding has the id `pad_id`."""
     input_ids, mask = _rectangle([row.input_ids for row in rows], pad_id)
     target_ids, _ = _rectangle([row.target_ids for row in rows], NO_LOSS)
     placed = [(number, slot) for number, row in enumerate(rows) for slot in row.slots]

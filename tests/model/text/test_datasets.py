@@ -92,7 +92,7 @@ def test_a_template_with_the_sentinel_in_its_midst_is_for_plain_t5_alone():
     ("fields", "template", "words", "told"),
     [
         (("text",), "{review}", None, "no field review, there is text"),
-        (("text", "more"), "{text}", None, "more must stand in it once"),
+        (("text", "more"), "{text}", None, "more must be in it exactly once"),
         (("text",), "{text} {", None, "write {field}"),
         (("text",), "{text}", ("same", "same"), "each label needs a word of its own"),
         (("a:b",), None, None, "a template cannot hold the field 'a:b'"),

@@ -84,8 +84,8 @@ class TestTemplates:
             ("{b}", ["a"], ["x"], "no field b, there is a"),
             ("{a!r}", ["a"], ["x"], "takes no format"),
             ("{a:>9}", ["a"], ["x"], "takes no format"),
-            ("{a} {a}", ["a"], ["x"], "a must stand in it once"),
-            ("{a}", ["a", "b"], ["x"], "b must stand in it once"),
+            ("{a} {a}", ["a"], ["x"], "a must be in it exactly once"),
+            ("{a}", ["a", "b"], ["x"], "b must be in it exactly once"),
             ("{a} <X> <X>", ["a"], ["x"], "once only"),
             ("{a} {μ1}", ["a"], ["x"], "must be μ0 to μ0"),
             ("{a}", ["a"], [], "each label needs a word"),
@@ -100,7 +100,7 @@ class TestTemplates:
     def test_wrong_numbers_of_texts_and_unknown_kinds_are_refused(self):
         with pytest.raises(InputError, match="takes 2 texts and 0 centroids, not 1 texts"):
             ANCHOR_TEMPLATES["sp-next"]["sentinel"].render(["one"], [])
-        with pytest.raises(InputError, match="no such kind of task: there is sp-next, sp-cluster"):
+        with pytest.raises(InputError, match="no such kind of task: there are sp-next, sp-cluster"):
             anchor_template("sp-other", "sentinel", 2, 2)
 
 
