@@ -1,1 +1,1 @@
-"""Tuned prompts: runs of few-shot tuning, and the classifier that comes of them."""
+"""Few-shot tuning of prompts, and the classifier with a tuned prompt."""

@@ -1,4 +1,4 @@
-"""A tuned prompt as a classifier: texts in, labels with their probabilities out."""
+"""A classifier with a tuned prompt: it predicts labels and their probabilities for texts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,22 +20,22 @@ from storage.prompts.local_backbone import backbone_folder
 from storage.prompts.prompt_artifact import PromptArtifact, read_prompt
 
 Texts = str | Sequence[str] | Mapping[str, str]
-"""An example: its text, or where the template has several fields, all of them in order or by name."""
+"""An example: its text, or all its texts, in order or by name, if the template has several fields."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The likeliest label, and the probability of each; they add up to 1."""
+    """The most likely label, and the probabilities of all labels, which sum to 1."""
 
     label: str
     probabilities: dict[str, float]
 
 
 class PromptedClassifier:
-    """A frozen backbone behind a prompt that was tuned for one task.
+    """A frozen backbone with a prompt that was tuned for one task.
 
     Attributes:
-        task: what it was tuned for: labels, template, maximum length.
+        task: the task that the prompt was tuned for: labels, template, maximum length.
     """
 
     def __init__(self, artifact: PromptArtifact, task: Downstream, backbone: Backbone, folder: Path) -> None:
@@ -50,29 +50,31 @@ class PromptedClassifier:
     def from_pretrained(
         cls, folder: str | Path, backbone: str | Path | None = None, *, any_backbone: bool = False
     ) -> "PromptedClassifier":
-        """The classifier of a prompt's folder, for example artifacts/tuned/movies/supmer.
+        """Load the classifier of a tuned prompt, for example from artifacts/tuned/movies/supmer.
+
+        Raise InputError if the folder is not a tuned prompt or the backbone does not fit it.
 
         Args:
-            folder: a tuned prompt.
-            backbone: the folder of the model it was tuned for; without it, the backbone of the workspace around it.
-            any_backbone: take that backbone even if its files differ from those the prompt was tuned for.
+            folder: the folder of a tuned prompt.
+            backbone: the folder of the model it was tuned for; by default the backbone of the prompt's workspace.
+            any_backbone: accept a backbone whose files differ from those that the prompt was tuned for.
         """
         folder = Path(folder)
         artifact = read_prompt(folder)
         task = Downstream.of(artifact.about, folder)
-        given = None if backbone is None else Path(backbone)
-        where = backbone_folder(folder, artifact.about, given, any_backbone=any_backbone)
+        backbone_path = None if backbone is None else Path(backbone)
+        where = backbone_folder(folder, artifact.about, backbone_path, any_backbone=any_backbone)
         loaded = load_backbone(where, device())
         if loaded.width != artifact.prompt.shape[1]:
             raise InputError(
                 f"{where}: has the width {loaded.width}, and {folder} was tuned for one of {artifact.prompt.shape[1]}: "
-                "give the backbone it was tuned for"
+                "give the backbone that it was tuned for"
             )
         return cls(artifact, task, loaded, where)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels' names, in order."""
+        """The names of the labels, in order."""
         return self.task.labels
 
     @property
@@ -81,20 +83,20 @@ class PromptedClassifier:
         return self.task.template.fields
 
     def predict(self, examples: Iterable[Texts]) -> list[Prediction]:
-        """A prediction for each example, in their order."""
+        """Return a prediction for each example, in order; raise InputError if an example lacks a text."""
         if isinstance(examples, str | Mapping):
             raise InputError("predict takes a list of examples: write predict([text])")
         rows = [self._texts(number, example) for number, example in enumerate(examples)]
-        inputs = [np.array(one.ids, np.int32) for one in self._tokenizer.encode(self.task.template, rows)]
-        found = within_memory(
+        inputs = [np.array(encoded.ids, np.int32) for encoded in self._tokenizer.encode(self.task.template, rows)]
+        scores = within_memory(
             lambda: label_scores(self._passes, self._prompts, [0] * len(inputs), inputs, self._label_ids),
             lambda: halved(self._passes, lambda _message: None),
         )
-        if not np.isfinite(found.log_probabilities).all():
-            raise InputError("the backbone gives numbers that are not finite with this prompt: is it damaged?")
+        if not np.isfinite(scores.log_probabilities).all():
+            raise InputError("the backbone gives numbers that are not finite with this prompt: one of them is damaged")
         return [
             Prediction(self.labels[best], dict(zip(self.labels, map(float, row), strict=True)))
-            for best, row in zip(found.predicted, found.probabilities, strict=True)
+            for best, row in zip(scores.predicted, scores.probabilities, strict=True)
         ]
 
     def _texts(self, number: int, example: Texts) -> tuple[str, ...]:
@@ -104,5 +106,5 @@ class PromptedClassifier:
         else:
             texts = (example,) if isinstance(example, str) or not isinstance(example, Sequence) else tuple(example)
         if len(texts) != len(self.fields) or not all(isinstance(text, str) and text.strip() for text in texts):
-            raise InputError(f"example {number}: should be {' and '.join(self.fields)}, texts that are not empty")
+            raise InputError(f"example {number}: should be {' and '.join(self.fields)}, as texts that are not empty")
         return cast("tuple[str, ...]", texts)

@@ -1,4 +1,4 @@
-"""What a tuned prompt was tuned for: the part of its config.json that says how to ask and what the answers mean."""
+"""The task of a tuned prompt: the part of its config.json with the template and the labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ KEY = "downstream"
 
 @dataclass(frozen=True)
 class Downstream:
-    """A classification task in words.
+    """A classification task with its template and label words.
 
     Attributes:
-        dataset: what it was tuned on.
-        labels: the labels' names, in order.
-        text: the template as it was written, `<X>` where plain T5 is asked to fill in.
-        template: the same, parsed, with its fields and the word of each label.
-        max_length: tokens of an input, the prompt not counted.
+        dataset: the dataset that the prompt was tuned on.
+        labels: the names of the labels, in order.
+        text: the template as it was written, with `<X>` where plain T5 fills in the label.
+        template: the parsed template, with its fields and the word of each label.
+        max_length: the longest input in tokens, without the prompt.
     """
 
     dataset: str
@@ -31,12 +31,12 @@ class Downstream:
 
     @classmethod
     def of(cls, about: dict[str, Any], where: Path) -> "Downstream":
-        """From a prompt's config.json; whatever is missing or wrong is an InputError."""
-        held = about.get(KEY)
-        if not isinstance(held, dict):
+        """Return the task of a prompt's config.json; raise InputError if anything is missing or wrong."""
+        values = about.get(KEY)
+        if not isinstance(values, dict):
             raise InputError(f"{where}: its config.json names no task: it is a start for tuning, not a tuned prompt")
-        fields, labels, words = (_names(held, name, where) for name in ("fields", "labels", "words"))
-        text, length = held.get("template"), held.get("max_length")
+        fields, labels, words = (_names(values, name, where) for name in ("fields", "labels", "words"))
+        text, length = values.get("template"), values.get("max_length")
         if not isinstance(text, str):
             raise _wrong(where, "template", text, "a text with {fields}")
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
@@ -50,11 +50,11 @@ class Downstream:
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if template.slots:
-            raise _wrong(where, "template", text, "without centroids")
-        return cls(str(held.get("dataset", "")), labels, text, template, length)
+            raise _wrong(where, "template", text, "a template without centroids")
+        return cls(str(values.get("dataset", "")), labels, text, template, length)
 
     def to_json(self) -> dict[str, Any]:
-        """What `of` reads."""
+        """Return the task in the form that `of` reads."""
         return {
             "dataset": self.dataset,
             "fields": list(self.template.fields),
@@ -66,11 +66,11 @@ class Downstream:
         }
 
 
-def _names(held: dict[str, Any], name: str, where: Path) -> tuple[str, ...]:
-    value = held.get(name)
+def _names(values: dict[str, Any], name: str, where: Path) -> tuple[str, ...]:
+    value = values.get(name)
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise _wrong(where, name, value, "a list of names")
-    if not all(isinstance(one, str) for one in value):
+    if not all(isinstance(item, str) for item in value):
         raise _wrong(where, name, value, "a list of names")
     return tuple(value)
 

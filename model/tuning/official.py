@@ -1,12 +1,12 @@
 """The checkpoints that the authors released: θ as a bare tensor, φ as the state dict of their own regularizer.
 
-Their ψ differs from ALGORITHM §4 in ways that no choice of our U, V, c, W and b makes up for, so it is kept as it is:
+Their ψ differs from ALGORITHM §4 so much that no choice of U, V, c, W and b there is equal to it. It is kept as it is:
 
     h(g) = (f_n ∘ … ∘ f_1)(g), rescaled row by row,   f_k(x) = max(0, U_k·V_k·x + c_k)      no identity, no sign
     z    = 1 − σ(w·max(0, W·H̄ + b) + β), one gate                    their gate is the share of the raw gradient
 
-Between the layers stands a max(0, ·): they do not fold into one. What does carry over is the gate's direction, exactly,
-because 1 − σ(a) = σ(−a).
+Because of the max(0, ·) between them, the layers cannot be folded into one. The direction of the gate can be converted
+exactly, because 1 − σ(a) = σ(−a).
 """
 
 import pickle
@@ -25,21 +25,21 @@ from storage.errors import InputError, first_line
 from storage.prompts.prompt_artifact import Array, PromptArtifact
 
 FORM = "released"
-_UNUSED = ("grad_mean", "grad_std", "grad_s", "k")  # statistics that their forward pass does not read; NaN at first
+_UNUSED = ("grad_mean", "grad_std", "grad_s", "k")  # statistics that their forward pass does not use; initially NaN
 _LAYER = re.compile(r"mlp\.layers\.(\d+)\.(u|v|bias)")
 _LAYER_NAMES = {"u": "up", "v": "down", "bias": "shift"}
 _GATE_NAMES = {"mlp.linear_1": "gate_hidden", "mlp.linear_2": "gate"}
-_SMALL = 1e-8  # what they add to a norm
+_SMALL = 1e-8  # added to a norm in their code
 _TINY = 1e-30  # added to a squared norm, so that a row of zeros has a derivative
 
 
 class ReleasedRegularizer(nn.Module):
-    """The authors' ψ, in the calls of `GradientRegularizer`.
+    """The authors' ψ, with the interface of `GradientRegularizer`.
 
     Attributes:
-        layers: U [d, r], V [r, d] and c [d] of each.
-        gate_hidden: W, b of the gate's hidden layer.
-        gate: −w, −β: with the sign turned, z is the share of h, as in the paper.
+        layers: U [d, r], V [r, d] and c [d] of each layer.
+        gate_hidden: W and b of the gate's hidden layer.
+        gate: −w and −β; with the sign reversed, z is the share of h, as in the paper.
     """
 
     def __init__(self, width: int, rank: int, layers: int, hidden: int) -> None:
@@ -49,11 +49,11 @@ class ReleasedRegularizer(nn.Module):
         self.gate = nn.Linear(hidden, 1)
 
     def gates(self, hidden_mean: Tensor) -> Tensor:
-        """The gates z in (0, 1) from H̄ [K, d], which carries no gradient: [K, 1]."""
+        """Return the gates z in (0, 1), [K, 1], for H̄ [K, d]; no gradient passes to H̄."""
         return torch.sigmoid(self.gate(self.gate_hidden(hidden_mean.detach()).relu()))
 
     def forward(self, gradient: Tensor, gates: Tensor) -> Tensor:
-        """ψφ of prompt gradients [K, P, d] with gates [K, 1]."""
+        """Return ψφ of prompt gradients [K, P, d] with gates [K, 1]."""
         moved = gradient
         for layer in self.layers:
             moved = layer(moved)
@@ -81,33 +81,37 @@ def _norm(rows: Tensor) -> Tensor:
 
 
 def regularizer_of(artifact: PromptArtifact) -> GradientRegularizer | ReleasedRegularizer | None:
-    """ψφ of an artifact, ours or a released one; None where it has none."""
-    held = {name: torch.from_numpy(np.array(value)) for name, value in artifact.regularizer.items()}
-    if not held:
+    """Return ψφ of an artifact, in this project's form or the authors'; None if it has no regularizer.
+
+    Raise InputError if its tensors do not make a regularizer that fits the prompt.
+    """
+    tensors = {name: torch.from_numpy(np.array(value)) for name, value in artifact.regularizer.items()}
+    if not tensors:
         return None
     regularizer: GradientRegularizer | ReleasedRegularizer
     try:
         if artifact.about.get("regularizer") == FORM:
-            width, rank = held["layers.0.up"].shape
-            layers = sum(name.endswith(".up") for name in held)
-            regularizer = ReleasedRegularizer(width, rank, layers, len(held["gate_hidden.bias"]))
+            width, rank = tensors["layers.0.up"].shape
+            layers = sum(name.endswith(".up") for name in tensors)
+            regularizer = ReleasedRegularizer(width, rank, layers, len(tensors["gate_hidden.bias"]))
         else:
-            width, rank = held["up"].shape
+            width, rank = tensors["up"].shape
             regularizer = GradientRegularizer(width, rank, "scalar" if artifact.gate == "scalar" else "vector")
-        regularizer.load_state_dict(held)
+        regularizer.load_state_dict(tensors)
     except (KeyError, ValueError, RuntimeError) as error:
-        names = ", ".join(sorted(held))
-        raise InputError(f"the prompt's regularizer has the tensors {names}, which make none that is known") from error
+        names = ", ".join(sorted(tensors))
+        raise InputError(f"the prompt's regularizer has the tensors {names}, which fit no known regularizer") from error
     if width != artifact.prompt.shape[1]:
         rows = artifact.prompt.shape[1]
         raise InputError(
-            f"the prompt's regularizer is for rows of {width} numbers, its own have {rows}: they do not fit"
+            f"the prompt's regularizer is for rows of {width} numbers, but the prompt's rows have {rows}: use files "
+            "that belong together"
         )
     return regularizer
 
 
 def read_official(prompt: Path, regularizer: Path | None) -> PromptArtifact:
-    """Released files as an artifact; what is wrong with one is an InputError that names it."""
+    """Return released files as an artifact; raise InputError, with the name of the file, if one is wrong."""
     theta = _prompt(prompt)
     if regularizer is None:
         return PromptArtifact(theta)
@@ -116,33 +120,33 @@ def read_official(prompt: Path, regularizer: Path | None) -> PromptArtifact:
 
 
 def _prompt(path: Path) -> Array:
-    """θ [P, d] of a file that holds that tensor, or one with a leading axis of 1."""
-    held = _loaded(path)
-    if not isinstance(held, Tensor):
-        found = f"the tensors {_some(held)}" if isinstance(held, Mapping) else f"a {type(held).__name__}"
-        raise InputError(f"{path}: holds {found}: a prompt_*.pt holds one bare tensor [prompt tokens, width]")
-    value = _numbers(path, "the prompt", held)
+    """Return θ [P, d] from a file that holds a tensor [P, d] or [1, P, d]."""
+    content = _loaded(path)
+    if not isinstance(content, Tensor):
+        kind = f"the tensors {_some(content)}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+        raise InputError(f"{path}: holds {kind}: a prompt_*.pt holds one bare tensor [prompt tokens, width]")
+    value = _numbers(path, "the prompt", content)
     value = value[0] if value.ndim == 3 and len(value) == 1 else value
     if value.ndim != 2 or 0 in value.shape:
-        raise InputError(f"{path}: the prompt has the shape {list(held.shape)}, not [prompt tokens, width]")
+        raise InputError(f"{path}: the prompt has the shape {list(content.shape)}, not [prompt tokens, width]")
     return value
 
 
 def _regularizer(path: Path, width: int) -> dict[str, Array]:
-    """φ by our names, from the state dict of their module."""
-    held = _loaded(path)
-    if not isinstance(held, Mapping) or not all(isinstance(value, Tensor) for value in held.values()):
+    """Return φ under this project's names, from the state dict of their module."""
+    tensors = _loaded(path)
+    if not isinstance(tensors, Mapping) or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise InputError(f"{path}: holds no state dict: a gradient_edit_*.pt holds tensors by name")
-    layers = sorted({int(match[1]) for name in held if (match := _LAYER.fullmatch(str(name)))})
+    layers = sorted({int(match[1]) for name in tensors if (match := _LAYER.fullmatch(str(name)))})
     expected = [f"mlp.layers.{number}.{part}" for number in range(max(len(layers), 1)) for part in _LAYER_NAMES]
     expected += [f"{linear}.{part}" for linear in _GATE_NAMES for part in ("weight", "bias")]
-    missing = [name for name in expected if name not in held]
+    missing = [name for name in expected if name not in tensors]
     if missing:
-        raise InputError(f"{path}: no tensor {missing[0]} among {_some(held)}: not a released gradient_edit_*.pt")
-    unknown = [name for name in held if name not in expected and name not in _UNUSED]
+        raise InputError(f"{path}: no tensor {missing[0]} among {_some(tensors)}: not a released gradient_edit_*.pt")
+    unknown = [name for name in tensors if name not in expected and name not in _UNUSED]
     if unknown:
-        raise InputError(f"{path}: cannot be converted: what the tensors {_some(unknown)} are for is not known")
-    values = {name: _numbers(path, name, held[name]) for name in expected}
+        raise InputError(f"{path}: cannot be converted: it has the unknown tensors {_some(unknown)}")
+    values = {name: _numbers(path, name, tensors[name]) for name in expected}
     _check_shapes(path, values, width)
     return {_our_name(name): -value if name.startswith("mlp.linear_2") else value for name, value in values.items()}
 
@@ -155,8 +159,8 @@ def _check_shapes(path: Path, values: Mapping[str, Array], width: int) -> None:
     for name, value in values.items():
         wanted = next(shape for end, shape in ends.items() if name.endswith(f".{end}"))
         if value.shape != wanted:
-            found = f"{list(value.shape)}, not {list(wanted)}"
-            raise InputError(f"{path}: {name} has the shape {found}, as a prompt of width {width} needs it")
+            shapes = f"{list(value.shape)}, not {list(wanted)}"
+            raise InputError(f"{path}: {name} has the shape {shapes}, as a prompt of width {width} needs it")
 
 
 def _our_name(name: str) -> str:
@@ -167,19 +171,20 @@ def _our_name(name: str) -> str:
 
 
 def _loaded(path: Path) -> Any:
-    """What a file of torch holds, its tensors on the CPU; no code of it is run."""
+    """Return the content of a file of torch, with tensors on the CPU; no code in the file is run."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # about the protocol of a pickle, which is refused below anyway
+            # The warning is about the protocol of a pickle, which is refused below anyway.
+            warnings.simplefilter("ignore", UserWarning)
             return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or first_line(error)})") from error
     except pickle.UnpicklingError as error:
-        raise InputError(f"{path}: not a file of plain tensors, and nothing else of it is loaded") from error
+        raise InputError(
+            f"{path}: not a file of plain tensors: anything else is refused, as it could run code"
+        ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-        raise InputError(f"{path}: not a whole file of torch.save ({first_line(error)})") from error
+        raise InputError(f"{path}: not a complete file of torch.save ({first_line(error)})") from error
 
 
 def _numbers(path: Path, name: str, tensor: Tensor) -> Array:

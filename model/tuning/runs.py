@@ -1,4 +1,4 @@
-"""What a tuning run is, and what comes of it (ALGORITHM §6)."""
+"""Tuning runs and their results (ALGORITHM §6)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from model.tuning.official import ReleasedRegularizer
 Regularizer = GradientRegularizer | ReleasedRegularizer
 Status = Literal["ok", "nan", "collapsed"]
 
-_ORDER = 3  # keeps the draws of the order apart from other draws by the same seed
+_ORDER = 3  # separates the draws of the order from other draws with the same seed
 
 
 @dataclass(frozen=True)
 class TuneForm:
-    """What all runs of a group have in common; the defaults are the paper's, AdamW's are torch's."""
+    """The settings that all runs of a group share; defaults are the paper's, and torch's for AdamW."""
 
     batch_size: int = 32
     epochs: int = 200
@@ -29,12 +29,12 @@ class TuneForm:
 
 @dataclass(frozen=True)
 class TuneRun:
-    """One run: where it starts, what it learns from.
+    """One run: its initial prompt, learning rate, seed and examples.
 
     Attributes:
-        prompt: θ at the start, [P, d].
+        prompt: the initial θ, [P, d].
         seed: decides the order of the examples.
-        regularizer: ψφ*, which stays as it is; None: the raw gradient.
+        regularizer: ψφ*, which is not trained; None means the raw gradient.
     """
 
     prompt: Tensor
@@ -45,11 +45,11 @@ class TuneRun:
     regularizer: Regularizer | None = None
 
     def steps(self, form: TuneForm) -> int:
-        """Steps of all epochs; the last batch of an epoch may be smaller."""
+        """Return the number of steps of all epochs; the last batch of an epoch may be smaller."""
         return form.epochs * self._batches(form)
 
     def batch(self, step: int, form: TuneForm) -> list[Example]:
-        """The examples of a step, counted from 0; each epoch is a shuffle that follows from the seed."""
+        """Return the examples of a step, counted from 0; the seed and the epoch decide how they are shuffled."""
         epoch, place = divmod(step, self._batches(form))
         order = np.random.default_rng([self.seed % 2**64, _ORDER, epoch]).permutation(len(self.train))
         return [self.train[number] for number in order[place * form.batch_size : (place + 1) * form.batch_size]]
@@ -60,7 +60,7 @@ class TuneRun:
 
 @dataclass(frozen=True)
 class Point:
-    """One evaluation; the training loss is the mean over the steps since the one before."""
+    """One evaluation; the training loss is the mean over the steps since the previous one."""
 
     step: int
     train_loss: float | None
@@ -69,14 +69,14 @@ class Point:
     labels: int  # how many different labels were predicted
 
     def beats(self, other: "Point | None") -> bool:
-        """A higher score, or the same score with a lower loss."""
+        """Return True if the score is higher, or the score is the same and the loss lower; always True for None."""
         mine = (self.validation_score, -self.validation_loss)
         return other is None or mine > (other.validation_score, -other.validation_loss)
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of a run: θ at its best evaluation [P, d] (the start's, where there was none), and its course."""
+    """The result of a run: θ [P, d] at its best evaluation, or the initial θ if there was none, and its curve."""
 
     prompt: Tensor
     best: Point
@@ -86,14 +86,17 @@ class Tuned:
 
 
 def best_rate(results: Sequence[Tuned]) -> int:
-    """Which of the runs of one seed is taken: by validation score, then loss; the first of equals, NaN last."""
+    """Return the number of the best run of one seed, by validation score, then loss; a run with NaN comes last.
+
+    Of equal runs the first is the best.
+    """
     chosen = 0
-    for number, one in enumerate(results):
-        held = results[chosen]
-        if (one.status != "nan", one.best.validation_score, -one.best.validation_loss) > (
-            held.status != "nan",
-            held.best.validation_score,
-            -held.best.validation_loss,
+    for number, result in enumerate(results):
+        best = results[chosen]
+        if (result.status != "nan", result.best.validation_score, -result.best.validation_loss) > (
+            best.status != "nan",
+            best.best.validation_score,
+            -best.best.validation_loss,
         ):
             chosen = number
     return chosen

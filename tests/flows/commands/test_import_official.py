@@ -143,7 +143,7 @@ class TestConversion:
                 torch.testing.assert_close(value, ours.state_dict()[name], rtol=0, atol=0)
 
     def test_tensors_of_no_known_regularizer_are_refused(self):
-        with pytest.raises(InputError, match="has the tensors other, which make none that is known"):
+        with pytest.raises(InputError, match="has the tensors other, which fit no known regularizer"):
             regularizer_of(PromptArtifact(np.zeros((2, 2), np.float32), {"other": np.zeros(2, np.float32)}))
 
 
@@ -201,7 +201,7 @@ class TestRefusals:
         [
             ({"mlp.layers.1.v": None}, "no tensor mlp.layers.1.v among grad_mean"),
             ({"mlp.linear_2.bias": None}, "no tensor mlp.linear_2.bias"),
-            ({"mlp.scale.weight": torch.ones(1, 6)}, "what the tensors mlp.scale.weight are for is not known"),
+            ({"mlp.scale.weight": torch.ones(1, 6)}, "it has the unknown tensors mlp.scale.weight"),
             ({"mlp.layers.3.u": torch.ones(6, 3)}, "no tensor mlp.layers.2.u"),
             ({"mlp.layers.1.u": torch.ones(5, 3)}, r"mlp.layers.1.u has the shape \[5, 3\], not \[6, 3\]"),
             ({"mlp.layers.0.u": torch.ones(6, 2)}, r"mlp.layers.0.v has the shape \[3, 6\], not \[2, 6\]"),

@@ -100,5 +100,5 @@ def test_a_regularizer_of_another_width_than_its_prompt_is_refused():
 
     held = {name: one.detach().numpy() for name, one in GradientRegularizer(6, 2).named_parameters()}
     artifact = PromptArtifact(np.zeros((3, 4), np.float32), held, {})
-    with pytest.raises(InputError, match="for rows of 6 numbers, its own have 4"):
+    with pytest.raises(InputError, match="for rows of 6 numbers, but the prompt's rows have 4"):
         regularizer_of(artifact)
