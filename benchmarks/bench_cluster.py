@@ -1,10 +1,10 @@
-"""k-means of the cluster stage against scikit-learn's, and how fast and in what memory vectors are assigned.
+"""Compare the k-means of the cluster stage with scikit-learn's, and measure the speed and memory of assignment.
 
 Run: python benchmarks/bench_cluster.py [--rows 100000] [--clusters 250] [--without-full]
-Synthetic vectors of 384 dimensions about centres of their own. Inertia is over all rows and by the centroids found, for
-all alike. Times are wall times: scikit-learn has all cores, the stage one for each format (so that three run side by
-side). What the stage takes to draw its vectors from Parquet is in its time. Assignment, with its sums for the final
-centroids, is one shard, three formats, in a process of its own; so is its peak memory.
+The vectors are synthetic: 384 dimensions, around random centres. Inertia is computed in the same way for all: over all
+rows, with the centroids that were found. Times are wall times: scikit-learn has all cores, the stage one core for each
+format (so that three run in parallel). The stage's time includes drawing its vectors from Parquet. Assignment, with the
+sums for the final centroids, is measured for one shard and three formats in a separate process, with its peak memory.
 """
 
 import argparse
@@ -32,7 +32,7 @@ DIMENSION, CENTRES, POINTS, ITERATIONS = 384, 400, 256, 20
 
 
 def make_vectors(folder, rows):
-    """One shard of normalized vectors about random centres, and its documents of 20 sentences."""
+    """Write one shard of normalized vectors around random centres, and its documents of 20 sentences."""
     source = np.random.default_rng(0)
     centres = source.standard_normal((CENTRES, DIMENSION)).astype(np.float32)
     vectors = centres[source.integers(0, CENTRES, rows)] + 1.5 * source.standard_normal((rows, DIMENSION), np.float32)
@@ -54,7 +54,7 @@ def paths(folder):
 
 
 def ours(folder, rows, clusters):
-    """The centroids of one format, as the stage finds them."""
+    """Return the centroids of one format, as the stage computes them."""
     limit = int(min((clusters * POINTS + 6 * (clusters * POINTS) ** 0.5) / rows, 1) * (2**64 - 1))
     draw(paths(folder) | {"seed": 42, "dimension": DIMENSION, "limit": limit}, folder)
     chosen = {"clusters": clusters, "points_per_cluster": POINTS, "iterations": ITERATIONS, "seed": 42, "format": "sp"}
@@ -79,7 +79,7 @@ def inertia(vectors, centroids):
 
 
 def assign_once(folder):
-    """Time one assignment in this process, with its peak memory before and after."""
+    """Return the time of one assignment in this process, and the peak memory before and after it."""
     before = peak_mb()
     centroids = {name: str(folder / CENTROIDS) for name in FORMATS}
     start, used = time.perf_counter(), time.process_time()
@@ -89,7 +89,7 @@ def assign_once(folder):
 
 
 def peak_mb():
-    """Peak memory of this process (getrusage would count that of its parent before the start)."""
+    """Return the peak memory of this process (getrusage would include the parent's memory before the start)."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
@@ -116,21 +116,21 @@ def main():
             start, used = time.perf_counter(), time.process_time()
             centroids = way()
             wall, cpu = time.perf_counter() - start, time.process_time() - used
-            found = inertia(vectors, centroids)
-            reference = reference or found
-            share = found / reference
+            total = inertia(vectors, centroids)
+            reference = reference or total
+            share = total / reference
             print(
-                f"  {label:30} {wall:7.1f} s  ({cpu:6.1f} s cpu)  inertia {found:10.1f}  {share:.3f} of ours",
+                f"  {label:30} {wall:7.1f} s  ({cpu:6.1f} s cpu)  inertia {total:10.1f}  {share:.3f} of ours",
                 flush=True,
             )
         command = [sys.executable, __file__, "--assign", scratch]
-        told = json.loads(subprocess.check_output(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}))
-        speed, core = (3 * told["rows"] / told[key] for key in ("wall", "cpu"))
+        figures = json.loads(subprocess.check_output(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}))
+        speed, core = (3 * figures["rows"] / figures[key] for key in ("wall", "cpu"))
         print(
-            f"  assignment, 3 formats: {speed:,.0f} vectors/s ({core:,.0f} a core), peak {told['peak_mb']:.0f} MB",
+            f"  assignment, 3 formats: {speed:,.0f} vectors/s ({core:,.0f} per core), peak {figures['peak_mb']:.0f} MB",
             end="",
         )
-        print(f" ({told['before_mb']:.0f} MB before)")
+        print(f" ({figures['before_mb']:.0f} MB before)")
 
 
 if __name__ == "__main__":

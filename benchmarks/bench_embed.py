@@ -1,9 +1,9 @@
-"""The embed stage, Prefect included, against a bare SentenceTransformer.encode of the same sentences.
+"""Compare the embed stage, with Prefect, with a bare SentenceTransformer.encode of the same sentences.
 
 Run: python benchmarks/bench_embed.py [--embedder FOLDER] [--sentences FOLDER] [--shards 4] [--rows 500] [--rounds 3]
-Both ways embed the same shards in turn, several times; the medians are compared. The stage reads Parquet, embeds in
-worker processes through Prefect and writes Parquet; `encode` is given all sentences at once, with the models' default
-batch and all cores, and writes nothing. Loading the model and starting Prefect are not timed, for either.
+Both embed the same shards, alternately and several times; the medians are compared. The stage reads Parquet, embeds in
+worker processes through Prefect and writes Parquet. `encode` gets all sentences at once, with the model's default batch
+and all cores, and writes nothing. Loading the model and starting Prefect are not timed for either.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SOURCE = "data/sources/embedder"
 
 
 def lay_out(scratch, embedder, sentences, shards, rows):
-    """A workspace with the embedder and the first rows of some shards; return the texts."""
+    """Make a workspace with the embedder and the first rows of some shards; return the texts."""
     names = sorted(path.relative_to(embedder).as_posix() for path in embedder.rglob("*") if path.is_file())
     files = tuple(SourceFile(name, "", 0, file_hash(embedder / name)) for name in names)
     source = AcquiredSource("embedder", "path:embedder", "", str(embedder.resolve()), files)
@@ -37,9 +37,9 @@ def lay_out(scratch, embedder, sentences, shards, rows):
     folder = scratch / embed.SENTENCES
     folder.mkdir(parents=True)
     texts = []
-    found = sorted(sentences.glob("*.parquet"))
+    paths = sorted(sentences.glob("*.parquet"))
     for number in range(shards):
-        table = pq.read_table(found[number % len(found)]).slice(number // len(found) * rows, rows)
+        table = pq.read_table(paths[number % len(paths)]).slice(number // len(paths) * rows, rows)
         pq.write_table(table, folder / f"{number:05d}.parquet")
         texts += table["text"].to_pylist()
     return texts
@@ -57,7 +57,7 @@ def stage_seconds(scratch, workers, round_number):
         inputs=(embed.SENTENCES, SOURCE),
         outputs=(embed.EMBEDDINGS,),
         fingerprint="0" * 64,
-        code=f"round-{round_number}",  # nothing of an earlier round counts as done
+        code=f"round-{round_number}",  # a new key, so that no shard of an earlier round counts as done
         fan_out=PrefectFanOut(ThreadPoolTaskRunner(max_workers=workers)),
         reporter=SilentReporter(),
     )
@@ -97,11 +97,11 @@ def main():
     parser.add_argument("--embedder", type=Path, default=ROOT / "data/sources/embedder/embedder")
     parser.add_argument("--sentences", type=Path, default=ROOT / embed.SENTENCES)
     parser.add_argument("--shards", type=int, default=4)
-    parser.add_argument("--rows", type=int, default=500, help="sentences of a shard")
+    parser.add_argument("--rows", type=int, default=500, help="sentences per shard")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     if not arguments.embedder.is_dir() or not any(arguments.sentences.glob("*.parquet")):
-        print("skipped: `supmer run sample` first, or give --embedder and --sentences")
+        print("skipped: run `supmer run sample` first, or give --embedder and --sentences")
         return
     workers = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="bench_embed_") as scratch:
@@ -112,7 +112,7 @@ def main():
         f"{len(texts):,} sentences, {arguments.shards} shards, {workers} workers, medians of {arguments.rounds} rounds"
     )
     print(f"  SentenceTransformer.encode   {len(texts) / bare:8.1f} sentences/s")
-    print(f"  the stage, Prefect included  {len(texts) / staged:8.1f} sentences/s   {bare / staged:.2f} x (aim: 1.1)")
+    print(f"  the stage, with Prefect      {len(texts) / staged:8.1f} sentences/s   {bare / staged:.2f} x (aim: 1.1)")
     print(f"  load average at the end {load:.1f}")
 
 

@@ -1,9 +1,11 @@
-"""How each stage's time grows from 10 MB to 100 MB of text: `python benchmarks/bench_growth.py --corpus FOLDER`.
+"""Measure how the time of each stage grows from 10 MB to 100 MB of text.
 
-Aim: linear, ten times the time for ten times the text. The corpus is real, the models are tiny ones made here: what is
-measured is the pipeline, which must not grow faster than the text, and not the models, whose cost is by the sentence.
-The number of tasks grows with the text. Every stage runs in this process on one core, and its processor time counts, so
-that other work on the machine disturbs little. Everything is written to a temporary folder and removed.
+Run: python benchmarks/bench_growth.py --corpus FOLDER
+The aim is linear growth: ten times the time for ten times the text. The corpus is real and the models are tiny, because
+this measures the pipeline, whose time must not grow faster than the text, and not the models, whose cost is per
+sentence. The number of tasks grows with the text. Every stage runs in this process on one core, and its processor time
+is measured, so that other work on the machine has little effect. Everything is written to a temporary folder and
+removed.
 """
 
 import argparse
@@ -65,7 +67,7 @@ def save_tokenizer(folder: Path) -> None:
 
 
 def furnish(root: Path) -> None:
-    """Tiny models where acquire would have put real ones."""
+    """Write tiny models where `acquire` would put real ones."""
     torch.manual_seed(0)
     t5 = T5Config(vocab_size=20, d_model=16, d_kv=4, d_ff=16, num_heads=2, num_layers=1, decoder_start_token_id=0)
     bert = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -84,7 +86,7 @@ def furnish(root: Path) -> None:
 
 
 def write_corpus(corpus: Path, folder: Path, megabytes: int) -> float:
-    """Every document, or every tenth, of a corpus as JSON lines of 5 MB; return the MB of text written."""
+    """Write every document of a corpus, or every tenth, to JSON lines files of 5 MB; return the MB of text written."""
     every = max(SIZES) // megabytes
     folder.mkdir(parents=True)
     size, file, number = 0, None, 0
@@ -104,7 +106,7 @@ def write_corpus(corpus: Path, folder: Path, megabytes: int) -> float:
 
 
 def seconds_of(root: Path, megabytes: int) -> dict[str, tuple[float, int]]:
-    """Processor time and rows of every stage."""
+    """Return the processor time and the rows of every stage."""
     sections = {
         "acquire": {"backbone": "hf:a/b", "embedder": "hf:a/b", "corpus": {"own": "path:x"}},
         "sample": {"budget_mb": 1e6, "shard_mb": 4},
@@ -116,7 +118,7 @@ def seconds_of(root: Path, megabytes: int) -> dict[str, tuple[float, int]]:
             "query_size": 16,
         },
     }
-    found = {}
+    measured = {}
     for name, (module, inputs, outputs) in STAGES.items():
         stage = Stage(
             name=name,
@@ -132,10 +134,10 @@ def seconds_of(root: Path, megabytes: int) -> dict[str, tuple[float, int]]:
         stage.start()
         start = time.process_time()
         record = module.run(stage)
-        found[name] = (time.process_time() - start, int(record.get("rows") or record.get("sentences") or 0))
+        measured[name] = (time.process_time() - start, int(record.get("rows") or record.get("sentences") or 0))
         stage.publish()
-        print(f"  {megabytes} MB: {name} {found[name][0]:.1f} s, {found[name][1]:,} rows", flush=True)
-    return found
+        print(f"  {megabytes} MB: {name} {measured[name][0]:.1f} s, {measured[name][1]:,} rows", flush=True)
+    return measured
 
 
 def main() -> None:
@@ -151,10 +153,10 @@ def main() -> None:
             write_manifest(root / "texts", root)
             furnish(root)
             measured[megabytes] = seconds_of(root, megabytes)
-    small, large = (sizes[one] for one in SIZES)
+    small, large = (sizes[megabytes] for megabytes in SIZES)
     print(f"{small:.1f} MB → {large:.1f} MB of text, × {large / small:.1f}")
     for name in STAGES:
-        (before, _), (after, _) = (measured[one][name] for one in SIZES)
+        (before, _), (after, _) = (measured[megabytes][name] for megabytes in SIZES)
         print(f"{name:12} {before:7.1f} s → {after:7.1f} s of processor time, × {after / before:.1f}")
 
 

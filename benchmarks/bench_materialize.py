@@ -1,11 +1,11 @@
-"""How fast anchor tasks are made and how much memory it takes: `python benchmarks/bench_materialize.py`.
+"""Measure the speed and memory of making anchor tasks: `python benchmarks/bench_materialize.py`.
 
-The corpus is synthetic (documents of 25 sentences, words by Zipf's law, clusters at random), of 10 k and of 1 M
-sentences. The whole stage runs in a fresh process with two worker processes, as `supmer run` has them but without
-Prefect. Wall time is split into the pool (DuckDB, once a corpus) and the drawing (the aim: 50,000 examples/s on 2
-cores). On a machine with other work see the workers' processor time: the speed of a core, imports included. Memory is
-the peak of all processes together: `own` is what they have for themselves, `with mapped` adds the pages of the pool
-they share, which the system takes back when it needs them.
+The corpus is synthetic (documents of 25 sentences, words by Zipf's law, random clusters), with 10 k and 1 M sentences.
+The whole stage runs in a fresh process with two worker processes, as in `supmer run` but without Prefect. Wall time is
+divided into the pool (DuckDB, once per corpus) and the drawing (aim: 50,000 examples/s on 2 cores). If the machine has
+other work, compare the workers' processor time, which gives the speed of a core, including imports. Memory is the peak
+of all processes together: `own` is private memory, `with mapped` adds the shared pages of the pool, which the system
+takes back when it needs memory.
 """
 
 import argparse
@@ -37,18 +37,18 @@ from tasks.stage.contract import Stage  # noqa: E402
 WORKERS = 2
 DOCUMENT = 25  # sentences
 SHARD_DOCUMENTS = 4_000  # about 12 MB of text
-SENTENCES_PER_CLUSTER = 2_000  # the fewer clusters for it: 5 % of them must do for a validation task
-_POLL = 0.05  # seconds between looks at the memory
+SENTENCES_PER_CLUSTER = 2_000  # of which the 5 % in validation documents must be enough for a task
+_POLL = 0.05  # seconds between readings of the memory
 
 
 class Steps:
-    """A reporter that keeps the wall time at which the drawing begins and ends."""
+    """A reporter that adds up the wall time of the drawing."""
 
     def __init__(self) -> None:
         self.draw = 0.0
 
     def say(self, message: str) -> None:
-        """Nothing to say."""
+        """Ignore the message."""
 
     @contextmanager
     def progress(self, label: str, total: int, unit: str) -> Iterator["Steps"]:
@@ -57,14 +57,14 @@ class Steps:
         self.draw += time.perf_counter() - start
 
     def advance(self, amount: int) -> None:
-        """Nothing to show."""
+        """Show nothing."""
 
     def note(self, text: str) -> None:
-        """No bar to stand beside."""
+        """Show nothing."""
 
 
 class Workers:
-    """Jobs on worker processes."""
+    """A fan-out that runs jobs on worker processes."""
 
     def run(self, step, jobs, finished):
         with pool.worker_processes(WORKERS), ThreadPoolExecutor(WORKERS) as threads:
@@ -73,7 +73,7 @@ class Workers:
 
 
 def write_corpus(root: Path, sentences: int) -> int:
-    """Write the tables of the stages before; returns the bytes of text."""
+    """Write the tables of the earlier stages; return the bytes of text."""
     rng = np.random.default_rng(0)
     words = np.array(
         ["".join(chr(97 + letter) for letter in rng.integers(0, 26, size)) for size in rng.integers(2, 11, 20_000)]
@@ -107,7 +107,7 @@ def write_corpus(root: Path, sentences: int) -> int:
 
 
 def run_stage(root: Path, tasks: int, size: int) -> dict[str, float]:
-    """One run of the whole stage."""
+    """Run the whole stage once."""
     steps = Steps()
     params = MaterializeParams(
         support_size=size, query_size=size, train_tasks=tasks, validation_tasks=max(tasks // 100, 3)
@@ -129,7 +129,7 @@ def run_stage(root: Path, tasks: int, size: int) -> dict[str, float]:
 
 
 def measured(root: Path, tasks: int, size: int) -> dict[str, float]:
-    """One run in a fresh process, with the peak memory of it and its children."""
+    """Run the stage in a fresh process; return its figures with the peak memory of the process and its children."""
     command = [sys.executable, __file__, "--once", str(root), "--tasks", str(tasks), "--size", str(size)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
     peak = {"own": 0, "mapped": 0}
@@ -168,14 +168,14 @@ def _watch(pid: int, peak: dict[str, int], cpu: dict[int, float]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sentences", type=int, nargs="+", default=[10_000, 1_000_000])
-    parser.add_argument("--tasks", type=int, default=12_000, help="training tasks, evenly over the formats")
-    parser.add_argument("--size", type=int, default=32, help="examples of a set")
+    parser.add_argument("--tasks", type=int, default=12_000, help="training tasks, evenly divided over the formats")
+    parser.add_argument("--size", type=int, default=32, help="examples per set")
     parser.add_argument("--once", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.once:
         print(json.dumps(run_stage(arguments.once, arguments.tasks, arguments.size)))
         return
-    print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for sentences in arguments.sentences:
         with tempfile.TemporaryDirectory(prefix="bench_materialize_") as folder:
             report(Path(folder), sentences, arguments.tasks, arguments.size)
@@ -189,7 +189,7 @@ def report(root: Path, sentences: int, tasks: int, size: int) -> None:
     print(f"{sentences:>9,} sentences, {megabytes:.0f} MB of text")
     print(f"          pool       {before:6.1f} s   {sentences / before:,.0f} sentences/s")
     print(f"          draw       {run['draw']:6.1f} s   {examples:,.0f} examples, {examples / run['draw']:,.0f}/s")
-    cores = f"{examples / run['workers']:,.0f} examples/s a core"
+    cores = f"{examples / run['workers']:,.0f} examples/s per core"
     print(f"          workers    {run['workers']:6.1f} s of processor time   {cores}")
     print(f"          main       {run['main']:6.1f} s of processor time, most of it for the pool")
     print(f"          stage      {run['wall']:6.1f} s   {examples / run['wall']:,.0f} examples/s")

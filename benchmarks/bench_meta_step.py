@@ -1,19 +1,19 @@
-"""One meta step against the structure of the code that the authors released: `python benchmarks/bench_meta_step.py`.
+"""Compare a meta step with the structure of the authors' released code: `python benchmarks/bench_meta_step.py`.
 
-The reference is written here in own words: every row padded to 412 tokens behind a prompt of 100, loops over tasks and
+The reference is a reimplementation: every row is padded to 412 tokens behind a prompt of 100, with loops over tasks and
 over micro-batches of 16 support and 8 query examples, transformers' T5 with eager attention, first order, query sets
-mixed with a partner's at the encoder's hidden states, the query gradient of the similarity taken at θ'. Where the
-released code departs from its paper (it keeps the last task's gradient only, averages H over padding), the reference
-follows the paper: so its numbers must be ours with `StepForm(order=1, similarity_at="theta_prime")`, and their relative
-differences are printed.
+mixed with a partner's at the encoder's hidden states, and the query gradient of the similarity taken at θ'. Where the
+released code departs from its paper (it keeps only the last task's gradient and averages H over padding), the reference
+follows the paper. Its numbers must therefore be equal to ours with `StepForm(order=1, similarity_at="theta_prime")`;
+the relative differences are printed.
 
-A step has 4 tasks of 32 support and 32 query examples with random tokens and lengths like those of real tasks; at the
-shape of t5-small, whose reference takes minutes, a quarter of that unless told otherwise. Steps to compare are
-interleaved in one process, medians over `--passes` are printed. Memory is the peak of a process of its own for each
-step: of the second step over what the process held before it, and of both over the model alone, which counts what a
-first step leaves for all that follow (oneDNN's layouts and kernels, what libraries load). On a machine that others use
-too, `--threads 1` and the ratios of processor time say more than the clock. Steps a second with 1 and 2 processes are
-those of ranks that share out the tasks and sum their gradients, one thread each, as `supmer run --ranks 2` does it.
+A step has 4 tasks of 32 support and 32 query examples, with random tokens and lengths like those of real tasks. At the
+shape of t5-small, whose reference takes minutes, the default is a quarter of that. The steps are interleaved in one
+process, and medians over `--passes` are printed. Memory is measured in a separate process for each step, as two peaks:
+that of the second step above the memory before it, and that of both steps above the model alone, which includes
+everything that a first step leaves behind (oneDNN's layouts and kernels, loaded libraries). On a shared machine,
+`--threads 1` and the ratios of processor time are more reliable than the clock. Steps per second with 1 and 2 processes
+are those of ranks that divide the tasks and sum their gradients, with one thread each, as in `supmer run --ranks 2`.
 """
 
 import argparse
@@ -53,12 +53,12 @@ SHAPES = {
     "t5-small": {"d_model": 512, "d_kv": 64, "num_heads": 8, "d_ff": 2048, "num_layers": 6},
 }
 LENGTHS = {"sp": (45, 70), "mc": (130, 170)}  # input tokens of an example
-AIMS = {"d256": 7.0, "t5-small": 4.0}  # first order, times faster than the reference
+AIMS = {"d256": 7.0, "t5-small": 4.0}  # first order: times as fast as the reference
 SECOND_ORDER_AIM, MEMORY_AIM = 1.6, 0.1
-SIZES = {"d256": (4, 32), "t5-small": (2, 16)}  # tasks of a step, and examples of a set
+SIZES = {"d256": (4, 32), "t5-small": (2, 16)}  # tasks per step, and examples per set
 VOCABULARY, PROMPT, RANK = 32_128, 100, 64
-PADDED, SUPPORT_BATCH, QUERY_BATCH = 412, 16, 8  # the released code's
-SHARE, B = 0.7, 0.3  # w of every mixture, and what the gates aim at
+PADDED, SUPPORT_BATCH, QUERY_BATCH = 412, 16, 8  # as in the released code
+SHARE, B = 0.7, 0.3  # w of every mixture, and the target of the gates
 STEPS = {
     "first order": StepForm(order=1, similarity_at="theta_prime"),
     "second order, kept graph": StepForm(order=2, similarity_at="theta_prime"),
@@ -70,7 +70,7 @@ REFERENCE, OURS, KEPT, AGAIN = "reference", *list(STEPS)[:3]
 
 @dataclass(frozen=True)
 class Problem:
-    """What a step is given; `model` is transformers', `passes` are ours through the same weights."""
+    """The input of a step; `model` is transformers', `passes` are ours with the same weights."""
 
     model: Any
     passes: Passes
@@ -81,7 +81,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Gradients:
-    """What both kinds of step find."""
+    """The result of a step, ours or the reference's."""
 
     query_loss: Tensor
     similarity: Tensor
@@ -90,7 +90,7 @@ class Gradients:
 
 
 def problem(shape: str, kind: str, tasks: int, examples: int) -> Problem:
-    """A random frozen T5, a prompt of its vocabulary, ψφ away from the identity, and tasks mixed with the next one."""
+    """Make a random frozen T5, a prompt of its vocabulary, ψφ unlike the identity, and tasks mixed with the next."""
     torch.manual_seed(0)
     config = T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, attn_implementation="eager", **SHAPES[shape])
     model = T5ForConditionalGeneration(config).eval().requires_grad_(requires_grad=False)
@@ -115,30 +115,30 @@ def _task(chance: np.random.Generator, lengths: tuple[int, int], examples: int) 
     return Task("t", "sp", "sp-next", labels, support, query)
 
 
-def reference_step(given: Problem) -> Gradients:
-    """The released structure: task by task, micro-batch by micro-batch, every row at full length, first order."""
-    phi = dict(given.regularizer.named_parameters())
-    total, of_phi = torch.zeros_like(given.prompt), [torch.zeros_like(one) for one in phi.values()]
+def reference_step(case: Problem) -> Gradients:
+    """Take a step as the released code does: by tasks and micro-batches, with rows of full length, first order."""
+    phi = dict(case.regularizer.named_parameters())
+    total, of_phi = torch.zeros_like(case.prompt), [torch.zeros_like(one) for one in phi.values()]
     losses, similarities = [], []
-    for mixed in given.tasks:
-        theta = given.prompt.clone().requires_grad_()
-        inner, hidden_mean = _support_gradient(given.model, theta, mixed.task.support)
-        gates = given.regularizer.gates(hidden_mean[None])
-        regulated = given.regularizer(inner[None], gates)[0]
+    for mixed in case.tasks:
+        theta = case.prompt.clone().requires_grad_()
+        inner, hidden_mean = _support_gradient(case.model, theta, mixed.task.support)
+        gates = case.regularizer.gates(hidden_mean[None])
+        regulated = case.regularizer(inner[None], gates)[0]
         step = STEPS[OURS].inner_rate * regulated
         adapted = (theta - step).detach().requires_grad_()
-        loss, outer = _query_gradient(given.model, adapted, mixed)
-        penalty = gate_loss(gates, B).sum() / len(given.tasks)
-        found = torch.autograd.grad([step, penalty], list(phi.values()), [-outer, torch.ones_like(penalty)])
+        loss, outer = _query_gradient(case.model, adapted, mixed)
+        penalty = gate_loss(gates, B).sum() / len(case.tasks)
+        gradients = torch.autograd.grad([step, penalty], list(phi.values()), [-outer, torch.ones_like(penalty)])
         total += outer
-        of_phi = [one + more for one, more in zip(of_phi, found, strict=True)]
+        of_phi = [one + more for one, more in zip(of_phi, gradients, strict=True)]
         losses.append(loss)
         similarities.append(cosine_similarity(outer.flatten(), regulated.detach().flatten(), dim=0, eps=1e-30))
     return Gradients(torch.stack(losses), torch.stack(similarities), total, dict(zip(phi, of_phi, strict=True)))
 
 
 def _support_gradient(model: Any, theta: Tensor, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-    """∇θ of the mean loss [P, d], and the mean of the encoder's hidden states over examples and positions [d]."""
+    """Return ∇θ of the mean loss [P, d], and the mean hidden state of the encoder over examples and positions [d]."""
     gradient, hidden_sum, positions = torch.zeros_like(theta), torch.zeros(theta.shape[1]), 0
     for at in range(0, len(examples), SUPPORT_BATCH):
         batch = examples[at : at + SUPPORT_BATCH]
@@ -151,7 +151,7 @@ def _support_gradient(model: Any, theta: Tensor, examples: Sequence[Example]) ->
 
 
 def _query_gradient(model: Any, theta: Tensor, mixed: MixedTask) -> tuple[Tensor, Tensor]:
-    """The mean mixed loss, and its gradient [P, d]."""
+    """Return the mean mixed loss and its gradient [P, d]."""
     assert mixed.partner is not None
     gradient, total, share = torch.zeros_like(theta), torch.zeros(()), mixed.share
     size = len(mixed.task.query)
@@ -168,7 +168,7 @@ def _query_gradient(model: Any, theta: Tensor, mixed: MixedTask) -> tuple[Tensor
 
 
 def _encoded(model: Any, theta: Tensor, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-    """Hidden states [rows, P + 412, d] and their mask."""
+    """Return the hidden states [rows, P + 412, d] and their mask."""
     ids, mask = torch.zeros(len(examples), PADDED, dtype=torch.long), torch.zeros(len(examples), PADDED)
     for row, example in enumerate(examples):
         ids[row, : len(example.input_ids)] = torch.from_numpy(example.input_ids)
@@ -179,32 +179,32 @@ def _encoded(model: Any, theta: Tensor, examples: Sequence[Example]) -> tuple[Te
 
 
 def _losses(model: Any, hidden: Tensor, mask: Tensor, *sets: Sequence[Example]) -> list[Tensor]:
-    """For each of the sets, whose targets begin alike, the cross-entropy of each row [rows]."""
-    targets = [torch.from_numpy(np.stack([one.target_ids for one in examples])).long() for examples in sets]
+    """Return the cross-entropy of each row [rows] for each of the sets, whose targets differ only in the last token."""
+    targets = [torch.from_numpy(np.stack([example.target_ids for example in examples])).long() for examples in sets]
     read = torch.cat([torch.zeros_like(targets[0][:, :1]), targets[0][:, :-1]], 1)
     output = model(encoder_outputs=(hidden,), attention_mask=mask.long(), decoder_input_ids=read, use_cache=False)
     logits = output.logits.transpose(1, 2)
     return [cross_entropy(logits, wanted, reduction="none").sum(1) for wanted in targets]
 
 
-def our_step(given: Problem, form: StepForm) -> Gradients:
-    """One of the steps of `model.meta.meta_step`."""
-    found = meta_gradients(given.passes, given.prompt, given.regularizer, given.tasks, form, B)
-    return Gradients(found.measures.query_loss, found.measures.similarity, found.prompt, found.regularizer)
+def our_step(case: Problem, form: StepForm) -> Gradients:
+    """Take a step with `model.meta.meta_step`."""
+    result = meta_gradients(case.passes, case.prompt, case.regularizer, case.tasks, form, B)
+    return Gradients(result.measures.query_loss, result.measures.similarity, result.prompt, result.regularizer)
 
 
 def step_of(name: str) -> Callable[[Problem], Gradients]:
-    return reference_step if name == REFERENCE else lambda given: our_step(given, STEPS[name])
+    return reference_step if name == REFERENCE else lambda case: our_step(case, STEPS[name])
 
 
 def difference(ours: Tensor, theirs: Tensor) -> float:
-    """‖a − b‖/‖b‖."""
+    """Return ‖a − b‖/‖b‖."""
     return float((ours - theirs).norm() / theirs.norm())
 
 
 def equality(ours: Gradients, theirs: Gradients) -> str:
-    """How far the numbers of two steps are apart."""
-    phi = {name: difference(ours.regularizer[name], one) for name, one in theirs.regularizer.items()}
+    """Return the relative differences between the numbers of two steps, as text."""
+    phi = {name: difference(ours.regularizer[name], gradient) for name, gradient in theirs.regularizer.items()}
     return (
         f"query loss {difference(ours.query_loss, theirs.query_loss):.0e}, "
         f"similarity {difference(ours.similarity, theirs.similarity):.0e}, "
@@ -214,39 +214,39 @@ def equality(ours: Gradients, theirs: Gradients) -> str:
 
 
 def equality_in_doubles(shape: str, kind: str) -> str:
-    """The same for one small step in float64: what is left there is a difference in what is computed, not rounding."""
+    """Return the same for one small step in float64, where differences are not due to rounding."""
     torch.set_default_dtype(torch.float64)
     try:
-        given = problem(shape, kind, 1, SUPPORT_BATCH)
-        return equality(our_step(given, STEPS[OURS]), reference_step(given))
+        case = problem(shape, kind, 1, SUPPORT_BATCH)
+        return equality(our_step(case, STEPS[OURS]), reference_step(case))
     finally:
         torch.set_default_dtype(torch.float32)
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds by the clock, and of processor time of all threads."""
+    """Return the seconds by the clock, and the processor time of all threads."""
     start, processor = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - start, time.process_time() - processor
 
 
-def times(given: Problem, passes: int) -> tuple[dict[str, float], dict[str, float], dict[str, Gradients]]:
-    """Median seconds of each step by the clock and of processor time, interleaved, and what each found."""
+def times(case: Problem, passes: int) -> tuple[dict[str, float], dict[str, float], dict[str, Gradients]]:
+    """Take the steps, interleaved; return their median seconds by the clock and of processor time, and the results."""
     names = [REFERENCE, *STEPS]
-    found: dict[str, Gradients] = {}
+    results: dict[str, Gradients] = {}
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for number in range(passes):
         for name in names:
-            taken[name].append(timed(lambda name=name: found.update({name: step_of(name)(given)})))
+            taken[name].append(timed(lambda name=name: results.update({name: step_of(name)(case)})))
             print(f"  pass {number + 1}/{passes}: {name} {taken[name][-1][0]:.1f} s", flush=True)
     clock, processor = (
-        {name: statistics.median(one[which] for one in runs) for name, runs in taken.items()} for which in (0, 1)
+        {name: statistics.median(run[which] for run in runs) for name, runs in taken.items()} for which in (0, 1)
     )
-    return clock, processor, found
+    return clock, processor, results
 
 
 def peak_memory(shape: str, kind: str, name: str, tasks: int, examples: int) -> tuple[float, float]:
-    """Megabytes at the peak of a step, and of the first over the model alone, in a process of its own."""
+    """Return the peaks of `own_peak_memory` in megabytes, measured in a separate process."""
     size = ["--tasks", str(tasks), "--examples", str(examples), "--threads", str(torch.get_num_threads())]
     command = [sys.executable, __file__, "--shape", shape, "--kind", kind, *size, "--peak", name]
     of_a_step, over_the_model = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
@@ -254,17 +254,17 @@ def peak_memory(shape: str, kind: str, name: str, tasks: int, examples: int) -> 
 
 
 def own_peak_memory(shape: str, kind: str, name: str, tasks: int, examples: int) -> tuple[float, float]:
-    """The same of this process."""
-    if name == REFERENCE:  # its peak does not grow with its loops: two micro-batches of each kind show it
+    """Return the peak of a second step above the memory before it, and of both steps above the model alone, in MB."""
+    if name == REFERENCE:  # its peak does not grow with its loops, so two micro-batches of each kind are enough
         tasks, examples = 1, min(examples, 2 * SUPPORT_BATCH)
-    given = problem(shape, kind, tasks, examples)
+    case = problem(shape, kind, tasks, examples)
     model = _status("VmRSS")
     peaks = []
     for _ in range(2):
-        ctypes.CDLL(None).malloc_trim(0)  # else the step would fit unseen into what was freed before it
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        ctypes.CDLL(None).malloc_trim(0)  # otherwise the step would reuse freed memory and not be seen
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
         before = _status("VmRSS")
-        step_of(name)(given)
+        step_of(name)(case)
         peaks.append((_status("VmHWM") - before, _status("VmHWM") - model))
     return peaks[1][0] / 1024, max(over for _, over in peaks) / 1024
 
@@ -275,8 +275,9 @@ def _status(field: str) -> int:
 
 
 def steps_a_second(shape: str, kind: str, processes: int, tasks: int, examples: int) -> float:
-    """Of the exact second-order step, its tasks shared out over processes of one thread each."""
-    size = ["--tasks", str(max(tasks, 2)), "--examples", str(examples), "--threads", "1"]  # a task for each at least
+    """Return the second-order steps per second, with the tasks divided over processes of one thread each."""
+    # At least two tasks, one per process.
+    size = ["--tasks", str(max(tasks, 2)), "--examples", str(examples), "--threads", "1"]
     started = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [*started, __file__, "--shape", shape, "--kind", kind, *size, "--rank"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -284,55 +285,55 @@ def steps_a_second(shape: str, kind: str, processes: int, tasks: int, examples: 
 
 
 def rank_of_steps(shape: str, kind: str, tasks: int, examples: int) -> float | None:
-    """One of those processes; the first gives the steps a second, of the second step on."""
-    given = problem(shape, kind, tasks, examples)
+    """Run one of those processes; the first returns the steps per second, without the first step, others None."""
+    case = problem(shape, kind, tasks, examples)
     with ranks_of_torchrun(torch.device("cpu")) as ranks:
-        own = replace(given, tasks=given.tasks[ranks.rank :: ranks.count])
+        own = replace(case, tasks=case.tasks[ranks.rank :: ranks.count])
         taken = [timed(lambda: ranks.summed(our_step(own, STEPS[KEPT]).prompt))[0] for _ in range(3)][1:]
     return 1 / statistics.mean(taken) if ranks.first else None
 
 
-def our_passes(given: Problem) -> None:
-    """What our first-order step asks of the backbone."""
-    meta_gradients(given.passes, given.prompt, None, given.tasks, STEPS[OURS])
+def our_passes(case: Problem) -> None:
+    """Make the passes through the backbone of our first-order step."""
+    meta_gradients(case.passes, case.prompt, None, case.tasks, STEPS[OURS])
 
 
-def reference_passes(given: Problem) -> None:
-    """What the reference's asks of it."""
-    theta = given.prompt.clone().requires_grad_()
-    for mixed in given.tasks:
-        _support_gradient(given.model, theta, mixed.task.support)
-        _query_gradient(given.model, theta, mixed)
+def reference_passes(case: Problem) -> None:
+    """Make the passes through the backbone of the reference."""
+    theta = case.prompt.clone().requires_grad_()
+    for mixed in case.tasks:
+        _support_gradient(case.model, theta, mixed.task.support)
+        _query_gradient(case.model, theta, mixed)
 
 
-def flops_of(passes: Callable[[Problem], None], given: Problem) -> int:
-    """Operations of all matrix products in passes through the backbone; attention's counted in its plain form."""
+def flops_of(passes: Callable[[Problem], None], case: Problem) -> int:
+    """Return the operations of all matrix products in passes through the backbone, with the plain form of attention."""
     counted = {torch.ops.mkldnn._linear_pointwise: lambda rows, matrix, *_, **__: 2 * math.prod(rows) * matrix[0]}  # noqa: SLF001 - its only name
     counting = FlopCounterMode(display=False, custom_mapping=counted)
-    with single_threaded(), counting as counter, sdpa_kernel(SDPBackend.MATH):  # it counts in its own thread only
-        passes(given)
+    with single_threaded(), counting as counter, sdpa_kernel(SDPBackend.MATH):  # it counts only in its own thread
+        passes(case)
     return counter.get_total_flops()
 
 
-def matmul_rate(given: Problem) -> float:
-    """Operations a second of a plain float32 product as large as a chunk's widest: [tokens, d] · [d, 4·d]."""
-    rows, width = given.passes.chunk_tokens, given.prompt.shape[1]
+def matmul_rate(case: Problem) -> float:
+    """Return the operations per second of a plain float32 product like a chunk's widest: [tokens, d] · [d, 4·d]."""
+    rows, width = case.passes.chunk_tokens, case.prompt.shape[1]
     left, right = torch.randn(rows, width), torch.randn(width, 4 * width)
     each = [timed(lambda: [left @ right for _ in range(10)])[0] / 10 for _ in range(30)]
     return 2 * rows * width * 4 * width / statistics.median(each)
 
 
 def report(shape: str, kind: str, tasks: int, examples: int, passes: int) -> None:
-    """Measure one shape and kind, and print."""
+    """Measure one shape and kind, and print the results."""
     low, high = LENGTHS[kind]
     print(f"{shape}, {kind}: {tasks} tasks of 2 × {examples} examples of {low} to {high} tokens", flush=True)
-    given = problem(shape, kind, tasks, examples)
+    case = problem(shape, kind, tasks, examples)
     step_of(OURS)(problem(shape, kind, 1, 1))
-    clock, processor, found = times(given, passes)
-    rate = matmul_rate(given)
-    print(f"  ours and the reference, first order, relative differences: {equality(found[OURS], found[REFERENCE])}")
-    print(f"  the same of one task in float64: {equality_in_doubles(shape, kind)}")
-    print(f"  kept and recomputed graph: {equality(found[AGAIN], found[KEPT])}")
+    clock, processor, results = times(case, passes)
+    rate = matmul_rate(case)
+    print(f"  ours and the reference, first order, relative differences: {equality(results[OURS], results[REFERENCE])}")
+    print(f"  the same for one task in float64: {equality_in_doubles(shape, kind)}")
+    print(f"  kept and recomputed graph: {equality(results[AGAIN], results[KEPT])}")
     peaks = {name: peak_memory(shape, kind, name, tasks, examples) for name in clock}
     for name, seconds in clock.items():
         print(
@@ -354,7 +355,7 @@ def report(shape: str, kind: str, tasks: int, examples: int, passes: int) -> Non
     )
     alone, together = (steps_a_second(shape, kind, processes, tasks, examples) for processes in (1, 2))
     print(f"  second order: {alone:.3f} steps/s with 1 process, {together:.3f} with 2, {together / alone:.2f} ×")
-    flops, theirs = (flops_of(passes, given) for passes in (our_passes, reference_passes))
+    flops, theirs = (flops_of(passes, case) for passes in (our_passes, reference_passes))
     achieved = flops / clock[OURS]
     print(
         f"  first order: {flops / 1e9:,.0f} GFLOP in matrix products, {achieved / 1e9:.0f} GFLOP/s, "
@@ -370,15 +371,17 @@ def _met(condition: bool) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, action="append", help="this one only (may be given again)")
-    parser.add_argument("--kind", choices=LENGTHS, action="append", help="this one only (may be given again)")
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="only this shape (may be repeated)")
+    parser.add_argument("--kind", choices=LENGTHS, action="append", help="only this kind (may be repeated)")
     parser.add_argument("--passes", type=int, default=1)
-    parser.add_argument("--tasks", type=int, help="of a step")
-    parser.add_argument("--examples", type=int, help="of a support set and of a query set")
+    parser.add_argument("--tasks", type=int, help="tasks per step")
+    parser.add_argument("--examples", type=int, help="examples per support set and per query set")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--quick", action="store_true", help="2 tasks of 2 × 16 examples, d256 and sp only")
-    parser.add_argument("--rank", action="store_true", help="be one of torchrun's processes, print steps a second")
-    parser.add_argument("--peak", choices=[REFERENCE, *STEPS], help="print the memory of this step alone")
+    parser.add_argument(
+        "--rank", action="store_true", help="run as one of torchrun's processes and print steps per second"
+    )
+    parser.add_argument("--peak", choices=[REFERENCE, *STEPS], help="only print the peak memory of this step")
     options = parser.parse_args()
     if options.quick:
         options.tasks, options.examples = options.tasks or 2, options.examples or 16

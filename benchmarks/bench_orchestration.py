@@ -1,9 +1,9 @@
-"""What orchestration costs: 64 shards of about a second on 2 workers, against a plain loop with 2 threads.
+"""Measure the cost of orchestration: 64 shards of about a second on 2 workers, and in a plain loop with 2 threads.
 
 Run: python benchmarks/bench_orchestration.py [--shards 64] [--rounds 3]
-The work is hashing, which leaves Python's lock alone, so that threads can run it side by side. Both ways do the same
-shards, in turn, several times; the medians are compared, without and with the start of Prefect (imports, server), which
-is paid once a run. Last, the commands that must be quick are timed, start of Python included.
+The work is hashing, which releases Python's lock, so that threads can run it in parallel. Both ways do the same shards,
+alternately and several times. The medians are compared, without and with the start of Prefect (imports, server), which
+happens once per run. Finally, the commands that must be quick are timed, including the start of Python.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def hashed(iterations):
 
 
 def iterations_for(seconds):
-    """How much hashing takes that long while all workers are at it; the first try warms the machine up."""
+    """Return the iterations that take this long while all workers are hashing; the first round is a warm-up."""
     iterations = 1_000_000
     for _ in range(2):
         start = time.perf_counter()
@@ -41,13 +41,13 @@ def iterations_for(seconds):
 
 
 def plain_loop(root, shards):
-    def one(shard):
+    def work_on(shard):
         folder = root / shard.name
         folder.mkdir(parents=True)
         return work(shard.payload, folder)
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        return list(pool.map(one, shards))
+        return list(pool.map(work_on, shards))
 
 
 def prefect_stage(root, shards):
@@ -91,7 +91,7 @@ def start_prefect(scratch):
 
 
 def compare(scratch, count, rounds):
-    # The database is made once in a workspace's life: not counted.
+    # The database is made once per workspace and is not counted.
     make_database = f"from benchmarks.bench_orchestration import *; start_prefect(Path({str(scratch)!r}))"
     subprocess.run([sys.executable, "-c", make_database], check=True, cwd=Path(__file__).parents[1])
     start, _ = timed(start_prefect, scratch)
@@ -105,21 +105,21 @@ def compare(scratch, count, rounds):
         for index in range(rounds):
             seconds, expected = timed(plain_loop, scratch / f"plain-{index}", shards)
             plain.append(seconds)
-            seconds, found = timed(prefect_stage, scratch / f"prefect-{index}", shards)
+            seconds, records = timed(prefect_stage, scratch / f"prefect-{index}", shards)
             orchestrated.append(seconds)
-            assert found == expected, "the two ways disagree"
+            assert records == expected, "the two ways disagree"
     loop, fan_out = statistics.median(plain), statistics.median(orchestrated)
-    print(f"{count} shards, {WORKERS} workers, medians of {rounds} rounds in turn (aim: at most 1.1 x as long)")
+    print(f"{count} shards, {WORKERS} workers, medians of {rounds} alternating rounds (aim: at most 1.1 x as long)")
     print(f"  plain loop            {loop:8.2f} s")
     print(f"  Prefect fan-out       {fan_out:8.2f} s   {fan_out / loop:.3f} x as long")
-    print(f"  starting Prefect      {start:8.2f} s   once a run")
+    print(f"  starting Prefect      {start:8.2f} s   once per run")
     print(f"  start and fan-out     {start + fan_out:8.2f} s   {(start + fan_out) / loop:.3f} x as long")
 
 
 def quick_commands(rounds):
     supmer = str(Path(sys.executable).parent / "supmer")
     if subprocess.run([supmer, "status"], capture_output=True, check=False).returncode:
-        print("  not timed: this workspace is not fresh; `supmer run` first")
+        print("  not timed: this workspace is not up to date; run `supmer run` first")
         return
     for arguments, aim in ((["--help"], 0.5), (["status"], 2.0), (["run"], 2.0)):
         seconds = [timed(subprocess.check_output, [supmer, *arguments])[0] for _ in range(rounds)]

@@ -1,12 +1,12 @@
-"""Prediction with a prompt of 100 against the same prompt in PEFT: `python benchmarks/bench_predict.py`.
+"""Compare prediction with a prompt of 100 tokens with the same prompt in PEFT: `python benchmarks/bench_predict.py`.
 
-Both score every label of every example teacher-forced, with the same weights and the same token ids. PEFT's model is
-loaded from an adapter that `storage.prompts.peft_adapter` wrote. It is asked in two ways: as one would write it first
-(batches of 32 in the order they come, padded to their longest, a forward pass for each label), and as well as its own
-forward allows (sorted by length, one pass for all labels of one token). The three are interleaved in one process,
-medians over `--passes` of examples a second are printed, by the clock and by processor time, and how far the
-log-probabilities are apart. Random weights in the shape of the quickstart's backbone unless `--backbone` names a
-folder. On a machine that others use too, `--threads 1` and the ratios of processor time say more than the clock.
+Both score every label of every example with teacher forcing, the same weights and the same token ids. PEFT's model is
+loaded from an adapter that `storage.prompts.peft_adapter` wrote. It is used in two ways: the obvious one (batches of 32
+in their order, padded to the longest, one forward pass for each label), and the best that its forward pass allows
+(sorted by length, one pass for all labels of one token). The three are interleaved in one process. Medians over
+`--passes` of the examples per second are printed, by the clock and by processor time, with the differences of the
+log-probabilities. The weights are random, in the shape of the quickstart's backbone, unless `--backbone` names a
+folder. On a shared machine, `--threads 1` and the ratios of processor time are more reliable than the clock.
 """
 
 import argparse
@@ -51,7 +51,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Problem:
-    """The same prompt in PEFT's hands and in ours, and what is asked."""
+    """The same prompt in PEFT's model and in ours, with the inputs and labels."""
 
     theirs: Any
     ours: Passes
@@ -82,34 +82,34 @@ def problem(folder: Path | None, examples: int, lengths: tuple[int, int], labels
     return Problem(theirs, Passes.for_tuning(backbone_of(models[1])), prompt[None], inputs, ids)
 
 
-def our_scores(given: Problem) -> Scores:
-    owners = [0] * len(given.inputs)
-    return label_scores(given.ours, given.prompts, owners, given.inputs, given.labels).log_probabilities
+def our_scores(case: Problem) -> Scores:
+    owners = [0] * len(case.inputs)
+    return label_scores(case.ours, case.prompts, owners, case.inputs, case.labels).log_probabilities
 
 
-def plain_scores(given: Problem) -> Scores:
-    """PEFT as one would write it first: a forward pass for each label."""
-    scores = np.empty((len(given.inputs), len(given.labels)))
-    for start in range(0, len(given.inputs), BATCH):
-        inputs = _padded(given.inputs[start : start + BATCH])
-        for number, label in enumerate(given.labels):
-            logits = _logits(given, inputs, label)
+def plain_scores(case: Problem) -> Scores:
+    """Return the scores of PEFT used in the obvious way: a forward pass for each label."""
+    scores = np.empty((len(case.inputs), len(case.labels)))
+    for start in range(0, len(case.inputs), BATCH):
+        inputs = _padded(case.inputs[start : start + BATCH])
+        for number, label in enumerate(case.labels):
+            logits = _logits(case, inputs, label)
             scores[start : start + BATCH, number] = _score(logits, label)
     return scores
 
 
-def sorted_scores(given: Problem) -> Scores:
-    """PEFT as well as it can be asked: sorted by length, one pass for labels that have the same decoder inputs."""
-    scores = np.empty((len(given.inputs), len(given.labels)))
-    order = sorted(range(len(given.inputs)), key=lambda number: -len(given.inputs[number]))
+def sorted_scores(case: Problem) -> Scores:
+    """Return the scores of PEFT used in the best way: sorted by length, one pass for equal decoder inputs."""
+    scores = np.empty((len(case.inputs), len(case.labels)))
+    order = sorted(range(len(case.inputs)), key=lambda number: -len(case.inputs[number]))
     for start in range(0, len(order), BATCH):
         places = order[start : start + BATCH]
-        inputs = _padded([given.inputs[place] for place in places])
+        inputs = _padded([case.inputs[place] for place in places])
         read: dict[tuple[int, ...], Tensor] = {}
-        for number, label in enumerate(given.labels):
+        for number, label in enumerate(case.labels):
             before = tuple(label[:-1].tolist())
             if before not in read:
-                read[before] = _logits(given, inputs, label)
+                read[before] = _logits(case, inputs, label)
             scores[places, number] = _score(read[before], label)
     return scores
 
@@ -123,16 +123,16 @@ def _padded(rows: Sequence[Ids]) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def _logits(given: Problem, inputs: dict[str, Tensor], label: Ids) -> Tensor:
+def _logits(case: Problem, inputs: dict[str, Tensor], label: Ids) -> Tensor:
     read = torch.tensor([[0, *label[:-1].tolist()]] * len(inputs["input_ids"]))
     with torch.no_grad():
-        logits: Tensor = given.theirs(**inputs, decoder_input_ids=read, use_cache=False).logits
+        logits: Tensor = case.theirs(**inputs, decoder_input_ids=read, use_cache=False).logits
     return logits
 
 
 def _score(logits: Tensor, label: Ids) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = logits.log_softmax(-1)[:, range(len(label)), label.tolist()].sum(1).numpy()
-    return found
+    scores: NDArray[np.float32] = logits.log_softmax(-1)[:, range(len(label)), label.tolist()].sum(1).numpy()
+    return scores
 
 
 WAYS: dict[str, Callable[[Problem], Scores]] = {
@@ -144,18 +144,18 @@ PLAIN, SORTED, OURS = WAYS
 
 
 def report(folder: Path | None, texts: str, words: str, examples: int, passes: int) -> None:
-    given = problem(folder, examples, LENGTHS[texts], LABELS[words])
+    case = problem(folder, examples, LENGTHS[texts], LABELS[words])
     low, high = LENGTHS[texts]
     print(f"{texts} ({low} to {high} tokens), {words}: {examples} examples", flush=True)
-    few = Problem(given.theirs, given.ours, given.prompts, given.inputs[:BATCH], given.labels)
+    few = Problem(case.theirs, case.ours, case.prompts, case.inputs[:BATCH], case.labels)
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
-    found: dict[str, Scores] = {}
+    results: dict[str, Scores] = {}
     for way in WAYS.values():
-        way(few)  # what is done at first use does not count
+        way(few)  # a warm-up, which is not timed
     for _ in range(passes):
         for name, way in WAYS.items():
             start, processor = time.perf_counter(), time.process_time()
-            found[name] = way(given)
+            results[name] = way(case)
             taken[name].append((time.perf_counter() - start, time.process_time() - processor))
     clock, processor_time = (
         {name: statistics.median(run[which] for run in runs) for name, runs in taken.items()} for which in (0, 1)
@@ -167,16 +167,16 @@ def report(folder: Path | None, texts: str, words: str, examples: int, passes: i
         )
     print(f"  ours against PEFT sorted: {processor_time[SORTED] / processor_time[OURS]:.2f} × by processor time")
     for name in (PLAIN, SORTED):
-        same = (found[name].argmax(1) == found[OURS].argmax(1)).mean()
-        apart = np.abs(found[name] - found[OURS]).max()
+        same = (results[name].argmax(1) == results[OURS].argmax(1)).mean()
+        apart = np.abs(results[name] - results[OURS]).max()
         print(f"  equal predictions with {name}: {same:.1%}, log-probabilities at most {apart:.0e} apart", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backbone", type=Path, help="a transformers folder, instead of random weights")
-    parser.add_argument("--texts", choices=LENGTHS, action="append", help="these only (may be given again)")
-    parser.add_argument("--labels", choices=LABELS, action="append", help="these only (may be given again)")
+    parser.add_argument("--texts", choices=LENGTHS, action="append", help="only these (may be repeated)")
+    parser.add_argument("--labels", choices=LABELS, action="append", help="only these (may be repeated)")
     parser.add_argument("--examples", type=int, default=256)
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())

@@ -1,10 +1,10 @@
-"""How fast tasks come out of the reader, against how fast a meta step takes them: `python benchmarks/bench_reader.py`.
+"""Compare the speed of the task reader with the speed of a meta step: `python benchmarks/bench_reader.py`.
 
-The meta step is a plain stand-in: a frozen 4-layer T5 of width 256 and a prompt of 100; for each of 4 tasks one forward
-and backward pass over 32 support examples, the inner step, and one over 32 query examples, each padded to its longest
-row (first order, no mixing, no regularizer). Sentences and tokenizer are those of a workspace in which `acquire` and
-`sample` have run (`--workspace`). Passes to compare are interleaved. Everything is written to a temporary folder and
-removed.
+The meta step is a simple substitute: a frozen 4-layer T5 of width 256 and a prompt of 100 tokens; for each of 4 tasks
+one forward and backward pass over 32 support examples, the inner step, and one pass over 32 query examples, each padded
+to its longest row (first order, no mixing, no regularizer). Sentences and tokenizer come from a workspace in which
+`acquire` and `sample` have run (`--workspace`). The measurements are interleaved. Everything is written to a temporary
+folder and removed.
 """
 
 import argparse
@@ -34,21 +34,21 @@ from tasks.metatrain.task_reader import TaskReader  # noqa: E402
 
 KINDS = {"sp-next": (2, 3), "mc-next": (5, 4), "ss": (1, 4)}  # texts, labels
 PROMPT, WIDTH, TASKS = 100, 256, 4
-GROUP_TASKS = 64  # of a row group, as materialize writes them
+GROUP_TASKS = 64  # tasks per row group, as materialize writes them
 
 
 def sentences(workspace: Path, count: int) -> list[str]:
-    """Texts of the first sentences of a corpus."""
-    found: list[str] = []
+    """Return the texts of the first sentences of a corpus."""
+    texts: list[str] = []
     for shard in sorted((workspace / "data/corpus/sentences").glob("*.parquet")):
-        found += pq.read_table(shard, columns=["text"]).column(0).to_pylist()
-        if len(found) >= count:
+        texts += pq.read_table(shard, columns=["text"]).column(0).to_pylist()
+        if len(texts) >= count:
             break
-    return found[:count]
+    return texts[:count]
 
 
 def write_tasks(folder: Path, texts: list[str], tasks: int, size: int) -> None:
-    """Tasks of random sentences, in the shape of the materialize stage."""
+    """Write tasks of random sentences in the format of the materialize stage."""
     chance = random.Random(0)
     for kind, (parts, labels) in KINDS.items():
         form = kind[:2]
@@ -83,7 +83,7 @@ def _schema(schema: pa.Schema) -> pa.Schema:
 
 
 def backbone(vocabulary: int) -> T5ForConditionalGeneration:
-    """A frozen T5 of 4 + 4 layers."""
+    """Return a frozen T5 of 4 + 4 layers."""
     torch.manual_seed(0)
     shape = {"d_model": WIDTH, "d_kv": 64, "num_heads": 4, "d_ff": 4 * WIDTH, "num_layers": 4}
     model = T5ForConditionalGeneration(T5Config(vocab_size=vocabulary, decoder_start_token_id=0, **shape))
@@ -91,7 +91,7 @@ def backbone(vocabulary: int) -> T5ForConditionalGeneration:
 
 
 def loss_of(model, prompt, rows):
-    """The mean loss of some examples under a prompt."""
+    """Return the mean loss of some examples with a prompt."""
     padded = pad(rows)
     tokens = model.get_input_embeddings()(torch.from_numpy(padded.input_ids))
     inputs = torch.cat([prompt.expand(len(rows), -1, -1), tokens], dim=1)
@@ -100,7 +100,7 @@ def loss_of(model, prompt, rows):
 
 
 def meta_step(model, prompt, tasks) -> None:
-    """One first-order step without its optimizer."""
+    """Take one first-order step, without the optimizer."""
     for task in tasks:
         (inner,) = torch.autograd.grad(loss_of(model, prompt, task.support), prompt)
         adapted = (prompt - 0.1 * inner).detach().requires_grad_()
@@ -112,14 +112,14 @@ def tokens_of(batch) -> int:
 
 
 def timed(work) -> tuple[float, float]:
-    """Seconds by the clock, and of processor time of all threads."""
+    """Return the seconds by the clock, and the processor time of all threads."""
     start, processor = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - start, time.process_time() - processor
 
 
 def supply(reader: TaskReader, steps: int) -> tuple[float, float, int]:
-    """Seconds (clock, processor) and tokens of some batches that nobody waits for but us."""
+    """Return the seconds (clock, processor) and the tokens of reading some batches without using them."""
     total = 0
 
     def work() -> None:
@@ -134,15 +134,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workspace", type=Path, default=ROOT)
     parser.add_argument("--tasks", type=int, default=600)
-    parser.add_argument("--size", type=int, default=32, help="examples of a support set and of a query set")
-    parser.add_argument("--steps", type=int, default=30, help="batches of 4 tasks read")
-    parser.add_argument("--meta-steps", type=int, default=3, help="meta steps a pass")
+    parser.add_argument("--size", type=int, default=32, help="examples per support set and per query set")
+    parser.add_argument("--steps", type=int, default=30, help="batches of 4 tasks to read")
+    parser.add_argument("--meta-steps", type=int, default=3, help="meta steps per pass")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--max-length", type=int, default=512)
     options = parser.parse_args()
     texts = sentences(options.workspace, 20_000)
     if not texts:
-        raise SystemExit(f"{options.workspace}: no sentences: `supmer run sample` there, or give --workspace")
+        raise SystemExit(f"{options.workspace}: no sentences: run `supmer run sample` there, or give --workspace")
     tokenizer = TemplateTokenizer.from_folder(options.workspace / "data/sources/backbone/backbone", options.max_length)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -151,7 +151,7 @@ def main() -> None:
 
 
 def report(folder: Path, tokenizer: TemplateTokenizer, options: argparse.Namespace) -> None:
-    """Measure, interleaved, and print."""
+    """Measure, interleaved, and print the results."""
     print(f"{options.tasks} tasks of 2 × {options.size}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     start = time.perf_counter()
     index = read_index(folder, "train")
@@ -161,7 +161,7 @@ def report(folder: Path, tokenizer: TemplateTokenizer, options: argparse.Namespa
     cold = [
         timed(lambda number=number: shards.read(number))[0] for number in random.Random(0).sample(range(len(index)), 40)
     ]
-    print(f"one task from a row group of {GROUP_TASKS} not in memory: {1000 * statistics.median(cold):.1f} ms")
+    print(f"one task from a row group of {GROUP_TASKS} that is not in memory: {1000 * statistics.median(cold):.1f} ms")
     plain = TaskReader(folder, tokenizer, "sentinel", batch_size=TASKS, prefetch=8)
     mixing = TaskReader(folder, tokenizer, "sentinel", batch_size=TASKS, prefetch=8, partner="same-format")
     model = backbone(32_128)
@@ -178,14 +178,14 @@ def report(folder: Path, tokenizer: TemplateTokenizer, options: argparse.Namespa
             fed.append(timed(lambda: [meta_step(model, prompt, next(stream).tasks) for _ in ready]))
     tasks = TASKS * options.meta_steps
     step, work = (statistics.median(column) / tasks for column in zip(*steps, strict=True))
-    print(f"meta step: {1000 * step:.0f} ms a task by the clock, {1000 * work:.0f} ms of processor time")
+    print(f"meta step: {1000 * step:.0f} ms per task by the clock, {1000 * work:.0f} ms of processor time")
     for name, runs in (("reader", reads), ("reader with partners", mixed)):
         clock, processor, tokens = (statistics.median(column) for column in zip(*runs, strict=True))
         each = clock / TASKS / options.steps
         own = processor / TASKS / options.steps
         print(
             f"{name}: {1 / each:.1f} tasks/s, {tokens / clock:,.0f} tokens/s, {1000 * own:.0f} ms of processor time "
-            f"a task; {step / each:.1f} × the meta step by the clock, {work / own:.1f} × by processor time"
+            f"per task; {step / each:.1f} × as fast as the meta step by the clock, {work / own:.1f} × by processor time"
         )
     slower = statistics.median(clock for clock, _ in fed) / tasks / step
     print(f"meta steps fed by the reader with partners: {slower:.2f} × the time with tasks in memory")

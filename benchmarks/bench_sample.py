@@ -1,7 +1,7 @@
-"""How fast the sample stage is and how much memory it takes, on a real corpus: `python benchmarks/bench_sample.py`.
+"""Measure the speed and memory of the sample stage on a real corpus: `python benchmarks/bench_sample.py`.
 
-Prints a table. Everything is written to a temporary folder and removed. Speeds are in MB of text for each second of
-processor time (one core), so that other work on the machine disturbs them little; runs to compare are interleaved.
+A table is printed. Everything is written to a temporary folder and removed. Speeds are in MB of text per second of
+processor time (one core), so that other work on the machine has little effect. Runs are interleaved.
 """
 
 import argparse
@@ -41,7 +41,7 @@ OUTPUTS = [
     sample.EXCLUDED_PLOT,
     sample.WORDS_PLOT,
 ]
-_POLL = 0.02  # seconds between looks at the memory
+_POLL = 0.02  # seconds between readings of the memory
 
 
 class Steps:
@@ -51,7 +51,7 @@ class Steps:
         self.seconds: dict[str, float] = {}
 
     def say(self, message: str) -> None:
-        """Nothing to say."""
+        """Ignore the message."""
 
     @contextmanager
     def progress(self, label: str, total: int, unit: str) -> Iterator["Steps"]:
@@ -61,10 +61,10 @@ class Steps:
         self.seconds[label] = time.process_time() - start
 
     def advance(self, amount: int) -> None:
-        """No bar to move."""
+        """Show nothing."""
 
     def note(self, text: str) -> None:
-        """No bar to stand beside."""
+        """Show nothing."""
 
 
 def texts_of(corpus: Path) -> Iterator[tuple[str, str]]:
@@ -91,7 +91,7 @@ def repeat(corpus: Path, target: Path, copies: int) -> None:
 
 
 def altered(text: str, copy: int) -> str:
-    """The same sentences with a third of the words replaced: similar in all that costs time, but no duplicate."""
+    """Return a text with a third of its words replaced: it costs the same time, but is not a duplicate."""
     if copy == 0:
         return text
     source = random.Random(copy)
@@ -102,7 +102,7 @@ def altered(text: str, copy: int) -> str:
 
 
 def run_stage(corpus: Path, near: bool) -> dict[str, float]:
-    """One run of the whole stage in this process, in a folder of its own."""
+    """Run the whole stage once in this process, in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="bench_sample_") as folder:
         root = Path(folder)
         write_manifest(corpus, root)
@@ -138,7 +138,7 @@ def write_manifest(corpus: Path, root: Path) -> None:
 
 
 def measured(corpus: Path, near: bool) -> dict[str, float]:
-    """One run in a fresh process, with the peak memory of it and its children."""
+    """Run the stage in a fresh process; return its figures with the peak memory of the process and its children."""
     command = [sys.executable, __file__, "--once", "near" if near else "exact", "--corpus", str(corpus)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
     peak = [0]
@@ -177,7 +177,7 @@ def line(label: str, megabytes: float, runs: list[dict[str, float]]) -> None:
     middle = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
     index, write = middle["sample: index"], middle["sample: write"]
     rest = middle["cpu"] - index - write
-    speed = f"{megabytes / middle['cpu']:6.1f} MB/s a core"
+    speed = f"{megabytes / middle['cpu']:6.1f} MB/s per core"
     print(
         f"{label:34} {speed}   cpu {middle['cpu']:6.1f} s (index {index:.1f}, select {rest:.1f}, write {write:.1f})"
         f"   wall {middle['wall']:6.1f} s   peak {middle['peak']:5.0f} MB   {middle['sentences']:,.0f} sentences"
@@ -188,18 +188,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "data" / "corpus")
     parser.add_argument("--runs", type=int, default=3, help="interleaved runs of the quick measurements")
-    parser.add_argument("--copies", type=int, default=10, help="copies of the corpus in the large measurement; 0: none")
+    parser.add_argument(
+        "--copies", type=int, default=10, help="copies of the corpus in the large measurement; 0 skips it"
+    )
     parser.add_argument("--once", choices=["near", "exact"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.once:
         print(json.dumps(run_stage(arguments.corpus, arguments.once == "near")))
         return
     if not arguments.corpus.is_dir():
-        print(f"{arguments.corpus}: no corpus there: skipped (give one by --corpus)")
+        print(f"{arguments.corpus}: no corpus there: skipped (give one with --corpus)")
         return
     texts = [text for _, text in texts_of(arguments.corpus)]
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
-    print(f"{'sentence splitter':34} {splitter_speed(texts, megabytes):6.1f} MB/s a core   {megabytes:.0f} MB of text")
+    print(
+        f"{'sentence splitter':34} {splitter_speed(texts, megabytes):6.1f} MB/s per core   {megabytes:.0f} MB of text"
+    )
     del texts
     runs: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     for _ in range(arguments.runs):

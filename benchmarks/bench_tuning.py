@@ -1,15 +1,15 @@
-"""Few-shot tuning of one dataset against PEFT's prompt tuning: `python benchmarks/bench_tuning.py`.
+"""Compare few-shot tuning of one dataset with PEFT's prompt tuning: `python benchmarks/bench_tuning.py`.
 
-15 runs (5 seeds × 3 learning rates) take the same steps three ways, from the same prompts, on the same batches:
+15 runs (5 seeds × 3 learning rates) take the same steps in three ways, from the same prompts, on the same batches:
 
     PEFT        one run at a time: `peft` around transformers' T5, torch's AdamW, rows padded to the batch's longest
     ours, apart one run at a time through `model.tuning.tuner`
-    ours        all runs through the frozen backbone together, a prompt for each row
+    ours        all runs together through the frozen backbone, each row with its own prompt
 
-The loss of every step is compared: largest relative differences are printed, and they must be small, as all compute the
-same. The ways are interleaved, medians over `--passes` are printed. The model has random weights; lengths are like
-those of film reviews. Evaluation is left out on both sides: it is the same work for both (see bench_predict.py).
-On a machine that others use too, `--threads 1` and the ratios of processor time say more than the clock.
+The losses of every step are compared. The largest relative differences are printed and must be small, because all three
+compute the same. The three ways are interleaved, and medians over `--passes` are printed. The model has random weights;
+the lengths are like those of film reviews. Evaluation is left out, because it is the same work for all (see
+bench_predict.py). On a shared machine, `--threads 1` and the ratios of processor time are more reliable than the clock.
 """
 
 import argparse
@@ -54,7 +54,7 @@ Losses = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Problem:
-    """The frozen model, ours through the same weights, the runs, and the steps that each takes."""
+    """The frozen model, our passes with the same weights, the runs, and the number of steps of each run."""
 
     model: Any
     passes: Passes
@@ -83,21 +83,21 @@ def _example(chance: np.random.Generator, label: int) -> Example:
     return Example("e", label, ids, LABELS[label])
 
 
-def with_peft(given: Problem) -> Losses:
-    """A plain PyTorch loop for each run; PEFT's loss is a mean over target tokens, ours a sum over an example's."""
-    found = []
-    for run in given.runs:
+def with_peft(case: Problem) -> Losses:
+    """Tune each run in a plain PyTorch loop; PEFT's loss is a mean over target tokens, ours a sum over an example's."""
+    all_losses = []
+    for run in case.runs:
         config = PromptTuningConfig(
             task_type=TaskType.SEQ_2_SEQ_LM, num_virtual_tokens=len(run.prompt), num_transformer_submodules=1
         )
-        model = get_peft_model(given.model, config).eval()  # without dropout, as ours
-        (theta,) = [one for one in model.parameters() if one.requires_grad]
+        model = get_peft_model(case.model, config).eval()  # without dropout, like ours
+        (theta,) = [parameter for parameter in model.parameters() if parameter.requires_grad]
         with torch.no_grad():
             theta.copy_(run.prompt)
-        adam = torch.optim.AdamW([theta], lr=run.learning_rate, weight_decay=given.form.weight_decay)
+        adam = torch.optim.AdamW([theta], lr=run.learning_rate, weight_decay=case.form.weight_decay)
         losses = []
-        for step in range(given.steps):
-            batch = pad(run.batch(step, given.form))
+        for step in range(case.steps):
+            batch = pad(run.batch(step, case.form))
             target = torch.from_numpy(batch.target_ids)
             output = model(
                 input_ids=torch.from_numpy(batch.input_ids),
@@ -109,48 +109,48 @@ def with_peft(given: Problem) -> Losses:
             loss.backward()
             adam.step()
             losses.append(float(loss.detach()))
-        found.append(losses)
-    return np.array(found)
+        all_losses.append(losses)
+    return np.array(all_losses)
 
 
-def with_ours(given: Problem, groups: Sequence[Sequence[TuneRun]]) -> Losses:
-    """`model.tuning.tuner` over groups of runs."""
-    found: list[list[float]] = []
+def with_ours(case: Problem, groups: Sequence[Sequence[TuneRun]]) -> Losses:
+    """Tune groups of runs with `model.tuning.tuner`."""
+    losses: list[list[float]] = []
     for group in groups:
-        tuner = Tuner(given.passes, group, LABELS, given.form)
-        for _ in range(given.steps):
+        tuner = Tuner(case.passes, group, LABELS, case.form)
+        for _ in range(case.steps):
             tuner.descend()
-        found += tuner.losses()
-    return np.array(found)
+        losses += tuner.losses()
+    return np.array(losses)
 
 
 WAYS: dict[str, Callable[[Problem], Losses]] = {
     PEFT: with_peft,
-    APART: lambda given: with_ours(given, [[run] for run in given.runs]),
-    OURS: lambda given: with_ours(given, [given.runs]),
+    APART: lambda case: with_ours(case, [[run] for run in case.runs]),
+    OURS: lambda case: with_ours(case, [case.runs]),
 }
 
 
 def timed(work: Callable[[], Losses]) -> tuple[float, float, Losses]:
-    """Seconds by the clock, of processor time of all threads, and what was found."""
+    """Return the seconds by the clock, the processor time of all threads, and the losses."""
     start, processor = time.perf_counter(), time.process_time()
-    found = work()
-    return time.perf_counter() - start, time.process_time() - processor, found
+    losses = work()
+    return time.perf_counter() - start, time.process_time() - processor, losses
 
 
-def report(given: Problem, passes: int) -> None:
+def report(case: Problem, passes: int) -> None:
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
-    found: dict[str, Losses] = {}
+    results: dict[str, Losses] = {}
     for number in range(passes):
         for name, way in WAYS.items():
-            clock, processor, found[name] = timed(lambda way=way: way(given))
+            clock, processor, results[name] = timed(lambda way=way: way(case))
             taken[name].append((clock, processor))
             print(f"  pass {number + 1}/{passes}: {name} {clock:.1f} s", flush=True)
     for name in (APART, OURS):
-        apart = np.abs(found[name] / found[PEFT] - 1)
+        apart = np.abs(results[name] / results[PEFT] - 1)
         print(f"  losses, {name} against PEFT: largest relative difference {apart[:, 0].max():.0e} at the first step, "
-              f"{apart.max():.0e} over all {given.steps}; last losses {found[name][:3, -1].round(4)} "
-              f"and {found[PEFT][:3, -1].round(4)}")  # fmt: skip
+              f"{apart.max():.0e} over all {case.steps}; last losses {results[name][:3, -1].round(4)} "
+              f"and {results[PEFT][:3, -1].round(4)}")  # fmt: skip
     medians = {name: [statistics.median(values) for values in zip(*runs, strict=True)] for name, runs in taken.items()}
     for name, (clock, processor) in medians.items():
         print(
@@ -158,14 +158,14 @@ def report(given: Problem, passes: int) -> None:
             f"{medians[PEFT][1] / processor:5.2f} × by processor time"
         )
     faster = medians[PEFT][0] / medians[OURS][0]
-    print(f"  {len(given.runs)} runs: {faster:.2f} × as fast, aim {AIM}: {'met' if faster >= AIM else 'missed'}")
+    print(f"  {len(case.runs)} runs: {faster:.2f} × as fast, aim {AIM}: {'met' if faster >= AIM else 'missed'}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, action="append", help="this one only (may be given again)")
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="only this shape (may be repeated)")
     parser.add_argument("--passes", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=3, help="of each run")
+    parser.add_argument("--steps", type=int, default=3, help="steps of each run")
     parser.add_argument("--shots", type=int, default=16)
     parser.add_argument("--prompt-tokens", type=int, default=100)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
