@@ -167,7 +167,7 @@ def _joined(encoder: Graph, decoder: Graph) -> dict[str, Array]:
         lacking = encoder if ours is None else decoder
         raise InputError(f"{lacking.path}: no embedding table (shared or embed_tokens) among its initializers")
     if not _same(ours, theirs, encoder.steps["shared.weight"] + decoder.steps["shared.weight"]):
-        raise InputError(f"{encoder.path.parent}: encoder and decoder have different embedding tables: not one T5")
+        raise InputError(f"{encoder.path.parent}: encoder and decoder have different embedding tables: not the same T5")
     return decoder.weights | encoder.weights
 
 

@@ -74,13 +74,16 @@ class TemplateTokenizer:
 
     @classmethod
     def of(cls, tokenizer: FastTokenizer, max_length: int) -> "TemplateTokenizer":
-        """Make one from a fast tokenizer of transformers."""
+        """Return a tokenizer made from a fast tokenizer of transformers."""
         names = {name: getattr(tokenizer, name) for name in _PLACEHOLDERS}
         return cls(tokenizer.backend_tokenizer, _placeholder(names, "this tokenizer"), max_length)
 
     @classmethod
     def from_folder(cls, folder: Path, max_length: int) -> "TemplateTokenizer":
-        """Make one from a model's folder, without importing transformers; raise InputError if it cannot be read."""
+        """Return the tokenizer in a model's folder, without importing transformers.
+
+        Raise InputError if it cannot be read.
+        """
         file, settings = folder / TOKENIZER, folder / SETTINGS
         if not file.is_file():
             raise InputError(f"{folder}: has no {TOKENIZER}: only backbones with a fast tokenizer can be used")

@@ -184,7 +184,7 @@ def _loaded(path: Path) -> Any:
             f"{path}: not a file of plain tensors: anything else is refused, as it could run code"
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-        raise InputError(f"{path}: not a complete file of torch.save ({first_line(error)})") from error
+        raise InputError(f"{path}: not a whole file of torch.save ({first_line(error)})") from error
 
 
 def _numbers(path: Path, name: str, tensor: Tensor) -> Array:

@@ -89,7 +89,7 @@ class Tuner:
             after_step()
 
     def advance(self) -> None:
-        """Take one step of every active run, and evaluate if it is time."""
+        """Take one step of every active run, and evaluate every `evaluate_every` steps and at the end of a run."""
         moved = self.descend()
         due = self.step % self.form.evaluate_every == 0
         self.evaluate([course for course in moved if due or self.step == course.run.steps(self.form)])
