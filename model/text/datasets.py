@@ -34,7 +34,7 @@ class DatasetForm:
         instruction_words: the verbalizer of the instruction form.
         max_length: the longest input in tokens, without the prompt.
         metric: the score of the set.
-        title: the name in reports.
+        title: the name in docs/datasets.md.
         columns: possible columns of the fields in sources; the first that a row has are used; () means `fields`.
         label_columns: possible columns of the label in sources; the first that a row has is used.
         synonyms: other names of labels in sources → names in `labels`; case, `_`, `-` and spaces do not matter.

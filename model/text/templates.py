@@ -209,7 +209,7 @@ ANCHOR_TEMPLATES: dict[str, dict[Form, Template]] = {
 }
 
 
-# Unified PPT writes every task as multiple choice; mc and ss already are.
+# Unified-PPT writes every task as multiple choice; mc and ss already are.
 UNIFIED_TEMPLATES: dict[str, dict[Form, Template]] = {
     kind: _both(
         PAIR,
