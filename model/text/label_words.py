@@ -25,10 +25,10 @@ def word_bank(tokenizer: TemplateTokenizer, size: int = BANK) -> tuple[str, ...]
 
     Raise InputError if there are too few of them to draw from.
     """
-    bank: list[str] = []
+    bank: dict[str, None] = {}  # a set that keeps the vocabulary's order
     for word in tokenizer.words():
         if _WORD.fullmatch(word) and tokenizer.length(word) == 1:
-            bank.append(word)
+            bank[word] = None
         if len(bank) == size:
             break
     if len(bank) < _LEAST:
@@ -36,7 +36,7 @@ def word_bank(tokenizer: TemplateTokenizer, size: int = BANK) -> tuple[str, ...]
             f"the backbone's tokenizer has {len(bank)} words of one token, but varied label words need {_LEAST}: "
             "set metatrain.varied_label_words to []"
         )
-    return tuple(dict.fromkeys(bank))
+    return tuple(bank)
 
 
 def named_clusters(stored: StoredTask, draw: np.random.Generator) -> StoredTask:
