@@ -9,30 +9,26 @@ from pathlib import Path
 import click
 import pytest
 
-from flows.cli import VERBS, cli
+from flows.cli import VERBS
+from support.command_line import resolve
 from support.documented import agrees, mentions, steps
 
 REPOSITORY = Path(__file__).parents[1]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 BIN = Path(sys.executable).parent
 CLONED = (".dvc", ".dvcignore", ".gitignore", "dvc.yaml", "params.yaml", "profiles", "inputs")
 CODE = ("flows", "model", "storage", "tasks")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_every_command_that_is_mentioned_exists_with_these_options(page):
     for line, mentioned in mentions(page.read_text()):
-        words = mentioned
-        context = click.Context(cli, info_name="supmer")
-        command = cli
-        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-            inner = command.get_command(context, words[0])
-            assert inner is not None, f"{page.name}: {line}: there is no {words[0]}"
-            command, words = inner, words[1:]
-            context = click.Context(command, info_name=command.name, parent=context)
         try:
+            command, context, words = resolve(mentioned)
             if not isinstance(command, click.Group):
-                command.make_parser(context).parse_args(list(words))
+                command.make_parser(context).parse_args(words)
+        except LookupError as error:
+            pytest.fail(f"{page.name}: {line}: {error}")
         except click.UsageError as error:
             pytest.fail(f"{page.name}: {line}: {error.format_message()}")
 
@@ -58,7 +54,7 @@ def clone(tmp_path_factory, prefect_home):
     return root
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if steps(page.read_text())], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if steps(page.read_text())], ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_what_a_page_shows_is_what_happens(clone, page):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environment |= {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "120"}

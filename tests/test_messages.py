@@ -4,10 +4,9 @@ import re
 import shlex
 from pathlib import Path
 
-import click
 import pytest
 
-from flows.cli import cli
+from support.command_line import resolve
 
 REPOSITORY = Path(__file__).parents[1]
 COMMAND = re.compile(r"`(supmer [^`\n]+)`")
@@ -24,12 +23,6 @@ def advised():
 
 @pytest.mark.parametrize("command", list(advised()))
 def test_an_advised_command_is_one_that_the_command_line_takes(command):
-    here, words = cli, shlex.split(command)[1:]
-    while isinstance(here, click.Group) and words:
-        name, *words = words
-        with click.Context(here) as context:
-            found = here.get_command(context, name)
-        assert found is not None, f"no command {name}"
-        here = found
+    verb, context, words = resolve(shlex.split(command)[1:])
     if words:  # a verb alone is its name, not a command to type
-        here.make_context(here.name, list(words))
+        verb.make_context(context.info_name, words, parent=context.parent)

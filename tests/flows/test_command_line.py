@@ -12,6 +12,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from flows.cli import VERBS, cli
+from support.command_line import resolve
 
 # Of a library that DVC reads its paths with.
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")
@@ -22,8 +23,7 @@ HELP_SECONDS = 0.5
 
 def commands():
     """Every command with its path, groups included."""
-    context = click.Context(cli, info_name="supmer")
-    waiting = [((verb,), cli.get_command(context, verb)) for verb in VERBS]
+    waiting = [((verb,), resolve([verb])[0]) for verb in VERBS]
     while waiting:
         path, command = waiting.pop(0)
         yield path, command
@@ -35,10 +35,7 @@ COMMANDS = dict(commands())
 
 
 def helped(path):
-    context = click.Context(cli, info_name="supmer", **cli.context_settings)
-    for name in path:
-        command = COMMANDS[path[: path.index(name) + 1]]
-        context = click.Context(command, info_name=name, parent=context, **command.context_settings)
+    command, context, _ = resolve(path)
     return command.get_help(context)
 
 

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from storage.queries.report_queries import ask
 from storage.queries.views import connect, datasets
 from support import report_room
+from support.command_line import resolve
 from support.report_room import NASTY, event, furnish, run, score_rows, write_tuning
 from tasks.report import stage as report
 from tasks.report.data import report_queries
@@ -353,10 +354,6 @@ def test_without_events_the_stages_are_there_and_their_times_are_not(root):
 def test_commands_to_go_on_with_are_ones_the_command_line_takes(made):
     import shlex
 
-    import click
-
-    from flows.cli import cli
-
     root, _ = made
     commands = [
         one["attrs"]["data-copy"]
@@ -365,11 +362,5 @@ def test_commands_to_go_on_with_are_ones_the_command_line_takes(made):
     ]
     assert "supmer verify" in commands
     for command in commands:
-        here, words = cli, shlex.split(command)[1:]
-        while isinstance(here, click.Group) and words:
-            name, *words = words
-            with click.Context(here) as context:
-                found = here.get_command(context, name)
-            assert found is not None, command
-            here = found
-        here.make_context(here.name, list(words))
+        verb, context, words = resolve(shlex.split(command)[1:])
+        verb.make_context(context.info_name, words, parent=context.parent)
