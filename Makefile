@@ -3,17 +3,21 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
 
 .PHONY: install run test lint types check bench lock clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock requirements-cuda.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "supmer needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(INSTALL) --require-hashes -r requirements.lock
+	@# A CPU build of torch says so in its version (2.13.0+cpu) and needs none of NVIDIA's libraries.
+	if $(BIN)/python -c 'import sys, importlib.metadata as m; sys.exit(sys.platform != "linux" or "+cpu" in m.version("torch"))'; \
+		then $(INSTALL) --require-hashes -r requirements-cuda.lock; fi
+	$(INSTALL) --no-build-isolation -e .
 	@touch $@
 
 install: $(STAMP) ## make .venv with what is locked
@@ -34,10 +38,13 @@ types: $(STAMP) ## mypy --strict on the packages
 bench: $(STAMP) ## run every benchmark (minutes to an hour)
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
-lock: ## resolve pyproject.toml anew into requirements.lock
+lock: ## resolve pyproject.toml into the lock files, with hashes (UPGRADE=--upgrade; TORCH_BUILDS=wheels of torch the registry lacks)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
-	.lock-venv/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'
-	{ echo "# Made by 'make lock' from pyproject.toml."; .lock-venv/bin/pip freeze --exclude-editable | sed 's/+cpu$$//'; } > requirements.lock
+	.lock-venv/bin/pip install --quiet --disable-pip-version-check uv
+	cat requirements.lock requirements-cuda.lock > .lock-venv/resolved.lock
+	.lock-venv/bin/uv pip compile pyproject.toml --quiet --extra dev --generate-hashes --no-header --no-annotate --python-version 3.11 \
+		$(UPGRADE) --output-file .lock-venv/resolved.lock
+	$(PYTHON) .ci/split_lock.py .lock-venv/resolved.lock $(TORCH_BUILDS)
 	rm -rf .lock-venv
 
 clean: ## remove the environment and what running leaves; outputs and DVC's cache stay
