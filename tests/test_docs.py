@@ -20,7 +20,11 @@ CLONED = (".dvc", ".dvcignore", ".gitignore", "dvc.yaml", "params.yaml", "profil
 CODE = ("flows", "model", "storage", "tasks")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def page_id(page):
+    return page.relative_to(REPOSITORY).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_command_that_is_mentioned_exists_with_these_options(page):
     for line, mentioned in mentions(page.read_text()):
         try:
@@ -54,7 +58,7 @@ def clone(tmp_path_factory, prefect_home):
     return root
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if steps(page.read_text())], ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+@pytest.mark.parametrize("page", [page for page in PAGES if steps(page.read_text())], ids=page_id)
 def test_what_a_page_shows_is_what_happens(clone, page):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environment |= {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "120"}
