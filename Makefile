@@ -4,6 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
+# Two workers take whole files in the order of tests/conftest.py, the longest first.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Tests start hundreds of Python processes: compiling our modules in each would take minutes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install run test lint types check bench lock clean help
 
@@ -25,8 +29,11 @@ install: $(STAMP) ## make .venv with what is locked
 run: $(STAMP) ## install what is locked, run the pipeline, say where the result is
 	$(BIN)/supmer run
 
-test: $(STAMP) lint types ## install what is locked, lint, check types, run the tests
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+check: $(STAMP) lint types ## lint, types and the fast tests: before every commit
+	$(PYTEST) -m "not slow"
+
+test: $(STAMP) lint types ## lint, types and all tests: before a pull request
+	$(PYTEST)
 
 lint: $(STAMP) ## ruff: format and rules
 	$(BIN)/ruff format --check .

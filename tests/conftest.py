@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,6 +15,39 @@ from flows.workspace import QUIET
 from support.made_once import made_once
 
 READY_SECONDS = 300  # the first start migrates a database, and other tests may run beside it
+TESTS = Path(__file__).parent
+# The files that take longest. Workers take whole files in this order, so that they end at about the same time. The
+# second needs no Prefect server: its worker does not wait until the first has made Prefect's database.
+LONGEST = (
+    "flows/run/test_kill.py",
+    "tasks/metatrain/test_training.py",
+    "flows/run/test_run.py",
+    "test_docs.py",
+    "flows/run/test_kill_stages.py",
+    "flows/run/test_crash.py",
+    "flows/dvc_state/test_local_sources.py",
+    "flows/dvc_state/test_healing.py",
+    "flows/run/test_metatrain_run.py",
+    "flows/run/test_tune_run.py",
+    "flows/commands/test_serve_command.py",
+    "flows/commands/test_ui_command.py",
+    "flows/dvc_state/test_recovery.py",
+    "flows/run/test_dask.py",
+    "flows/run/test_local_dask.py",
+    "tasks/stage/test_fanout.py",
+    "tasks/report/test_report_page.py",
+    "flows/commands/test_predict_command.py",
+    "model/prompt/test_out_of_memory.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Put the longest files first, and mark as slow what needs a Prefect server: such tests run real pipelines."""
+    places = {TESTS / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+    for item in items:
+        if "prefect_home" in item.fixturenames:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

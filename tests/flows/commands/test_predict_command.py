@@ -158,6 +158,7 @@ def test_wrong_arguments_are_one_line(supmer, arguments, message):
     assert message in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["standard input", "standard output"])
 def test_a_closed_stream_is_told_before_the_model_is_loaded(tmp_path, closed):
     descriptor = 0 if closed == "standard input" else 1
@@ -201,6 +202,7 @@ def test_long_work_tells_how_far_it_is(supmer, tmp_path, monkeypatch):
     assert told[-1].endswith("100% of new.txt read")
 
 
+@pytest.mark.slow
 def test_a_stream_is_answered_while_it_goes_on(tuned, backbone, tmp_path, expected):
     """A real process: the answer to a line comes before the next line is written."""
     named = ["predict", "--prompt", tuned, "--backbone", backbone, "--data", "-", "--block", "1"]

@@ -342,6 +342,7 @@ def real_export(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.wheels
 def test_the_published_export_becomes_a_model_that_knows_good_from_bad(real_export, tmp_path):
     convert(real_export, tmp_path)

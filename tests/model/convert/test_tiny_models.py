@@ -9,6 +9,8 @@ from storage.hashing import file_hash
 from storage.sources.made_text import TOPICS, stories
 from tasks.acquire.stage import check_backbone, check_embedder
 
+pytestmark = pytest.mark.slow
+
 
 def hashes(folder):
     return {path.name: file_hash(path) for path in folder.rglob("*") if path.is_file()}

@@ -107,6 +107,7 @@ def test_a_resumed_training_ends_in_the_same_bytes(room, tmp_path, monkeypatch, 
     assert any("going on from step" in line for line in said) == (died >= 3)
 
 
+@pytest.mark.slow
 def test_after_kill_9_it_ends_in_the_same_bytes(room, tmp_path):
     whole = run(room, tmp_path / "whole", steps=40, validate_every=40)
     wanted = job(room, tmp_path / "cut", steps=40, validate_every=40)
@@ -277,6 +278,7 @@ def test_variants_train_on_tasks_of_labeled_sets(room, tmp_path, variant):
     assert trained.best.loss < trained.start_loss
 
 
+@pytest.mark.slow
 class TestRanks:
     """Several processes, gloo between them."""
 

@@ -8,7 +8,10 @@ from support.browser import CHROMIUM, browsing
 from support.report_room import NASTY, furnish, run
 from tasks.report import stage as report
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
+]
 
 RATIO = """
 (() => {
