@@ -3,24 +3,23 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LOCKS := requirements.lock requirements-torch-cpu.lock requirements-torch-cuda.lock
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
 # Two workers take whole files in the order of tests/conftest.py, the longest first.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
-# Tests start hundreds of Python processes: compiling our modules in each would take minutes.
-export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install run test lint types check bench lock clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
-$(STAMP): requirements.lock requirements-cuda.lock pyproject.toml
+$(STAMP): $(LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "supmer needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) --require-hashes -r requirements.lock
-	@# A CPU build of torch says so in its version (2.13.0+cpu) and needs none of NVIDIA's libraries.
-	if $(BIN)/python -c 'import sys, importlib.metadata as m; sys.exit(sys.platform != "linux" or "+cpu" in m.version("torch"))'; \
-		then $(INSTALL) --require-hashes -r requirements-cuda.lock; fi
+	$(INSTALL) --require-hashes -r requirements-torch-cpu.lock 2>/dev/null || { \
+		echo "pip finds no CPU build of torch: taking the registry's build, with NVIDIA's libraries on Linux"; \
+		$(INSTALL) --require-hashes -r requirements-torch-cuda.lock; }
 	$(INSTALL) --no-build-isolation -e .
 	@touch $@
 
@@ -45,10 +44,10 @@ types: $(STAMP) ## mypy --strict on the packages
 bench: $(STAMP) ## run every benchmark (minutes to an hour)
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
-lock: ## resolve pyproject.toml into the lock files, with hashes (UPGRADE=--upgrade; TORCH_BUILDS=wheels of torch the registry lacks)
+lock: ## resolve pyproject.toml into the lock files, with hashes (UPGRADE=--upgrade; TORCH_BUILDS=wheels of CPU builds of torch)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
 	.lock-venv/bin/pip install --quiet --disable-pip-version-check uv
-	cat requirements.lock requirements-cuda.lock > .lock-venv/resolved.lock
+	cat requirements.lock requirements-torch-cuda.lock | sed 's/ ; sys_platform == "linux"//' > .lock-venv/resolved.lock
 	.lock-venv/bin/uv pip compile pyproject.toml --quiet --extra dev --generate-hashes --no-header --no-annotate --python-version 3.11 \
 		$(UPGRADE) --output-file .lock-venv/resolved.lock
 	$(PYTHON) .ci/split_lock.py .lock-venv/resolved.lock $(TORCH_BUILDS)

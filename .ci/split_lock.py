@@ -1,7 +1,10 @@
-"""Split a lock file with hashes into requirements.lock and requirements-cuda.lock: `make lock` calls it.
+"""Split a lock file with hashes into three: `make lock` calls it.
 
-torch exists in two kinds of builds. The registry's build for Linux depends on NVIDIA's libraries, a CPU build does not.
-The libraries therefore have a file of their own; torch keeps the hashes of both kinds (docs/decisions/lock-files.md).
+requirements.lock             everything but torch and what only torch needs
+requirements-torch-cpu.lock   a CPU build of torch, which needs nothing else
+requirements-torch-cuda.lock  the registry's build of torch, with NVIDIA's libraries on Linux
+
+One file cannot hold both builds: docs/decisions/lock-files.md says why.
 """
 
 import hashlib
@@ -9,34 +12,46 @@ import re
 import sys
 from pathlib import Path
 
-MAIN, CUDA = Path("requirements.lock"), Path("requirements-cuda.lock")
-CUDA_NAMES = re.compile(r"(nvidia|cuda)-|triton==")
+MAIN, CPU, CUDA = (Path(f"requirements{part}.lock") for part in ("", "-torch-cpu", "-torch-cuda"))
+LIBRARIES = re.compile(r"(nvidia|cuda)-|triton==")
+TORCH = re.compile(r"torch==(\S+)")
 REQUIREMENT = re.compile(r"^[a-z0-9].*?(?:\n    .*)*$", re.MULTILINE)
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 HEADERS = {
-    MAIN: "# Made by 'make lock' from pyproject.toml: every package but those that torch needs on NVIDIA's GPUs.\n",
-    CUDA: "# Made by 'make lock': what the registry's build of torch needs on Linux besides requirements.lock.\n",
+    MAIN: "# Made by 'make lock' from pyproject.toml: everything but torch.\n",
+    CPU: "# Made by 'make lock': a CPU build of torch, where pip finds one of these files.\n",
+    CUDA: "# Made by 'make lock': the registry's build of torch, and what it needs on Linux.\n",
 }
 
 
 def main(resolved: str, *builds: str) -> None:
-    """Write both files; `builds` are wheels of torch whose hashes the registry does not list."""
-    requirements = REQUIREMENT.findall(Path(resolved).read_text("utf-8"))
-    extra = {f"--hash=sha256:{hashlib.sha256(Path(build).read_bytes()).hexdigest()}" for build in builds}
-    main_lock = [with_local_builds(text, extra) for text in requirements if not CUDA_NAMES.match(text)]
-    cuda_lock = [text for text in requirements if CUDA_NAMES.match(text)]
-    for path, lines in ((MAIN, main_lock), (CUDA, cuda_lock)):
-        path.write_text(HEADERS[path] + "\n".join(lines) + "\n", "utf-8")
+    """Write the files; `builds` are wheels of CPU builds of torch, whose hashes the registry does not list."""
+    files: dict[Path, list[str]] = {MAIN: [], CPU: [], CUDA: []}
+    for requirement in REQUIREMENT.findall(Path(resolved).read_text("utf-8")):
+        if LIBRARIES.match(requirement):
+            files[CUDA].append(requirement.replace(" \\\n", ' ; sys_platform == "linux" \\\n', 1))
+        elif torch := TORCH.match(requirement):
+            files[CUDA].append(requirement)
+            files[CPU].append(cpu_build(f"{torch[1]}+cpu", [Path(build) for build in builds]))
+        else:
+            files[MAIN].append(requirement)
+    for path, requirements in files.items():
+        path.write_text(HEADERS[path] + "\n".join(requirements) + "\n", "utf-8")
 
 
-def with_local_builds(requirement: str, extra: set[str]) -> str:
-    """Return torch's requirement with the hashes of local builds added, and any other requirement as it is."""
-    pin, *_ = requirement.split(" ", 1)
-    if not pin.startswith("torch=="):
-        return requirement
-    before = MAIN.read_text("utf-8") if MAIN.exists() else ""
-    kept = [set(HASH.findall(text)) for text in REQUIREMENT.findall(before) if text.split(" ", 1)[0] == pin]
-    hashes = set(HASH.findall(requirement)).union(extra, *kept)
+def cpu_build(version: str, builds: list[Path]) -> str:
+    """Return the requirement of a CPU build: the hashes of `builds`, and those that the file has of this version."""
+    pin = f"torch=={version}"
+    before = CPU.read_text("utf-8") if CPU.exists() else ""
+    hashes = {
+        found for text in REQUIREMENT.findall(before) if text.startswith(f"{pin} ") for found in HASH.findall(text)
+    }
+    for build in builds:
+        if not build.name.startswith(f"torch-{version}-"):
+            sys.exit(f"{build}: not a build of torch {version}")
+        hashes.add(f"--hash=sha256:{hashlib.sha256(build.read_bytes()).hexdigest()}")
+    if not hashes:
+        sys.exit(f"no hash of a CPU build of torch {version} is known: make lock TORCH_BUILDS=/path/to/its/wheels")
     return " \\\n    ".join([pin, *sorted(hashes)])
 
 
