@@ -1,22 +1,266 @@
-"""The methods of tuning by name: where each starts, and which of them tune nothing (ALGORITHM §7)."""
+"""The table of methods: every row of the paper's tables once, with all that is known of it (ALGORITHM §7).
 
-from typing import Literal
+`tune.methods`, `metatrain.variants`, the report and the model cards are made from this table. To add a method, add a
+row here, the module that tunes and evaluates it (`tasks.tune.method_module` says what it must define), and a test. The
+keys of its own parameters, if it has any, go into `settings` and into the schema (`tasks.params`).
+"""
 
-INITIALIZATIONS: dict[str, Literal["normal", "vocabulary"]] = {"pt": "normal", "pt-vocabulary": "vocabulary"}
-ZERO_SHOT, FEW_SHOT = "zero-shot", "few-shot"
-INFERENCE = (ZERO_SHOT, FEW_SHOT)
-PAIR, SINGLE = "ppt-sp", "ppt-ss"  # PPT learns a prompt for each format: a set takes that of its own
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from types import MappingProxyType
+from typing import Any, Literal
+
+from storage.task_formats import FORMATS, LABELED
+
+SUPMER = "supmer"
+PAIRS, SINGLES = "sp", "ss"  # formats like sets of two texts and of one: PPT has a prompt for each
+_PROMPT_TUNING, _INFERENCE = "tasks.tune.prompt_tuning", "tasks.tune.inference"
 
 
-def prompts_of(method: str) -> tuple[str, ...]:
-    """The prompts of artifacts/prompt that a method may start from; none for a random start and for inference."""
-    if method in INITIALIZATIONS or method in INFERENCE:
-        return ()
-    return (PAIR, SINGLE) if method == "ppt" else (method,)
+class Group(StrEnum):
+    """The groups of rows, in the paper's order; a line of the table separates them."""
+
+    INFERENCE = "inference"
+    MORE_PARAMETERS = "more parameters"
+    SAME_PARAMETERS = "same parameters"
+    OURS = "ours"
+    ABLATIONS = "ablations"
+    DATA = "data"
 
 
-def chosen_prompt(method: str, fields: int) -> str:
-    """The prompt that a method starts from on a set with so many text fields."""
-    if method == "ppt":
-        return SINGLE if fields == 1 else PAIR
-    return method
+class Drawn(IntEnum):
+    """Which methods are drawn where a plot has more lines than can be told apart: the lower ones."""
+
+    FIRST = 0
+    EARLY = 1
+    NEXT = 2
+    LATE = 3
+
+
+@dataclass(frozen=True)
+class MetaTraining:
+    """How `metatrain` learns the prompt that a method starts from, as a difference from SUPMER.
+
+    Attributes:
+        recipe: `supmer`, or a name of `tasks.metatrain.variants.RECIPES`, which changes many settings together.
+        changes: single fields of `tasks.metatrain.variants.Training` that differ.
+        formats: formats of the anchor tasks; None: those of `metatrain.formats`.
+        unlabeled: True if it learns from anchor tasks.
+        labeled: True if it learns from tasks made of labeled sets.
+        each_format: True if it learns a prompt for each format, named METHOD-FORMAT.
+        takes_out: the key of `metatrain` whose effect an ablation takes out, and the values of the key with which
+            SUPMER itself is without it.
+    """
+
+    recipe: str = SUPMER
+    changes: dict[str, Any] = field(default_factory=dict)
+    formats: tuple[str, ...] | None = None
+    unlabeled: bool = True
+    labeled: bool = False
+    each_format: bool = False
+    takes_out: tuple[str, tuple[object, ...]] | None = None
+
+    def task_formats(self, usual: Iterable[str]) -> tuple[str, ...]:
+        """Return the formats of all its tasks; `usual` are those of `metatrain.formats`."""
+        anchors = (tuple(usual) if self.formats is None else self.formats) if self.unlabeled else ()
+        return (*anchors, LABELED) if self.labeled else anchors
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the tables.
+
+    Attributes:
+        name: as `tune.methods` and `metatrain.variants` call it.
+        title: as tables and sentences call it.
+        short: as plots call it.
+        group: the rows that it stands among.
+        start: of what is trained: drawn from a normal distribution or from the vocabulary, a prompt that `metatrain`
+            learned, or nothing but the backbone.
+        trains: what tuning changes.
+        examples: the use of the few labeled examples: to train, as demonstrations in the input, or none.
+        module: tunes and evaluates the method; empty while it is not built.
+        meta_training: how its prompt is learned; None if it starts from none.
+        card: the sentence on its training in the model card of its prompt.
+        learning_rates: the key whose learning rates tuning tries.
+        settings: keys of further parameters that its tuning depends on.
+        paper_name: its row in paper_figures.txt, where that has another name.
+        drawn: its rank among the lines of a plot.
+        summarized: True if the summary of the report names its score.
+    """
+
+    name: str
+    title: str
+    short: str
+    group: Group
+    start: Literal["normal", "vocabulary", "learned", "nothing"]
+    trains: Literal["nothing", "prompt", "prefixes", "weights"] = "prompt"
+    examples: Literal["training", "demonstrations", "none"] = "training"
+    module: str = _PROMPT_TUNING
+    meta_training: MetaTraining | None = None
+    card: str = "Learned once from unlabeled text by SUPMER (self-supervised meta-prompt learning)"
+    learning_rates: str = "tune.learning_rates"
+    settings: tuple[str, ...] = ()
+    paper_name: str = ""
+    drawn: Drawn = Drawn.LATE
+    summarized: bool = False
+
+    @property
+    def is_built(self) -> bool:
+        """True if it can be tuned or evaluated."""
+        return bool(self.module)
+
+    @property
+    def is_ours(self) -> bool:
+        """True if it is SUPMER, an ablation of it, or SUPMER on other data."""
+        return self.group in (Group.OURS, Group.ABLATIONS, Group.DATA)
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The prompts in artifacts/prompt that it may start from."""
+        if self.meta_training is None:
+            return ()
+        return (self.prompt_for(2), self.prompt_for(1)) if self.meta_training.each_format else (self.name,)
+
+    def prompt_for(self, fields: int) -> str:
+        """Return the prompt that it starts from on a set with so many text fields."""
+        if self.meta_training is None or not self.meta_training.each_format:
+            return self.name
+        return f"{self.name}-{SINGLES if fields == 1 else PAIRS}"
+
+
+def _ablation(name: str, title: str, short: str, meta_training: MetaTraining, *, summarized: bool = False) -> Method:
+    return Method(name, title, short, Group.ABLATIONS, "learned", meta_training=meta_training, summarized=summarized)
+
+
+_ROWS = (
+    Method(
+        "zero-shot", "Zero-shot inference", "Zero-shot", Group.INFERENCE, "nothing", "nothing", "none", _INFERENCE,
+        summarized=True,
+    ),
+    Method(
+        "few-shot", "Few-shot inference", "Few-shot", Group.INFERENCE, "nothing", "nothing", "demonstrations",
+        _INFERENCE,
+    ),
+    Method(
+        "prefix-tuning", "Prefix tuning", "Prefix", Group.MORE_PARAMETERS, "normal", "prefixes", module="",
+    ),
+    Method(
+        "p-tuning-v2", "P-tuning v2", "P-tuning v2", Group.MORE_PARAMETERS, "normal", "prefixes", module="",
+    ),
+    Method(
+        "ft", "Fine-tuning of all weights", "FT", Group.MORE_PARAMETERS, "nothing", "weights", module="",
+        drawn=Drawn.NEXT,
+    ),
+    Method(
+        "pt", "PT (normal start)", "PT", Group.SAME_PARAMETERS, "normal", drawn=Drawn.EARLY, summarized=True,
+    ),
+    # The paper does not say how its PT starts: its figure stands beside both.
+    Method(
+        "pt-vocabulary", "PT (vocabulary start)", "PT (vocab.)", Group.SAME_PARAMETERS, "vocabulary", paper_name="pt",
+        drawn=Drawn.EARLY, summarized=True,
+    ),
+    Method(
+        "ppt", "PPT", "PPT", Group.SAME_PARAMETERS, "learned", drawn=Drawn.EARLY,
+        meta_training=MetaTraining("ppt", each_format=True),
+        card="Pre-trained by PPT: plain self-supervised training on the same tasks",
+    ),
+    Method(
+        "unified-ppt", "Unified-PPT", "Unified-PPT", Group.SAME_PARAMETERS, "learned", drawn=Drawn.EARLY,
+        meta_training=MetaTraining("ppt", {"unified": True}),
+        card="Pre-trained by Unified-PPT: plain self-supervised training, every task as multi choice",
+    ),
+    Method(
+        "metapt", "MetaPT", "MetaPT", Group.SAME_PARAMETERS, "learned", drawn=Drawn.EARLY,
+        meta_training=MetaTraining("metapt", unlabeled=False, labeled=True),
+        card="Meta-trained by MetaPT: MAML on labeled tasks, without gradient regularizer and mixing",
+    ),
+    Method(
+        SUPMER, "SUPMER", "SUPMER", Group.OURS, "learned", drawn=Drawn.FIRST, meta_training=MetaTraining(),
+        summarized=True,
+    ),
+    _ablation("only-sp", "SUPMER (only sp)", "only sp", MetaTraining(formats=("sp",))),
+    _ablation("only-mc", "SUPMER (only mc)", "only mc", MetaTraining(formats=("mc",))),
+    _ablation("only-ss", "SUPMER (only ss)", "only ss", MetaTraining(formats=("ss",))),
+    _ablation(
+        "without-ta", "SUPMER w/o task augmentation", "w/o ta",
+        MetaTraining(changes={"augmentation": "none"}, takes_out=("augmentation.mode", ("none",))),
+    ),
+    _ablation(
+        "without-curriculum", "SUPMER w/o curriculum", "w/o curriculum",
+        MetaTraining(changes={"augmentation": "vanilla"}, takes_out=("augmentation.mode", ("vanilla", "none"))),
+    ),
+    _ablation(
+        "without-mgr", "SUPMER w/o gradient regularizer", "w/o mgr",
+        MetaTraining(changes={"rank": None}, takes_out=("regularizer.enabled", (False,))), summarized=True,
+    ),
+    Method(
+        "supmer-labeled", "SUPMER (only labeled)", "labeled", Group.DATA, "learned",
+        meta_training=MetaTraining(unlabeled=False, labeled=True),
+    ),
+    Method(
+        "supmer-mixed", "SUPMER (labeled + unlabeled)", "mixed", Group.DATA, "learned",
+        meta_training=MetaTraining(labeled=True),
+    ),
+)  # fmt: skip
+
+METHODS: Mapping[str, Method] = MappingProxyType({row.name: row for row in _ROWS})
+"""Every method by name, in the order of the paper's rows."""
+
+META_TRAINED: Mapping[str, MetaTraining] = MappingProxyType(
+    {row.name: row.meta_training for row in _ROWS if row.meta_training}
+)
+"""How the prompt of each method that has one is learned: what `metatrain.variants` may name."""
+
+INITIALIZATIONS: Mapping[str, str] = MappingProxyType(
+    {row.start: row.name for row in reversed(_ROWS) if row.trains == "prompt" and row.start != "learned"}
+)
+"""The method of prompt tuning from each start that needs no learned prompt, the usual start first."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """The names under which a method, or one of the prompts it learns, is shown."""
+
+    title: str
+    short: str
+    group: Group
+    paper_name: str
+
+
+def _labels() -> dict[str, Label]:
+    shown = {row.name: Label(row.title, row.short, row.group, row.paper_name or row.name) for row in _ROWS}
+    for row in _ROWS:
+        for name in FORMATS if row.meta_training and row.meta_training.each_format else ():
+            prompt = f"{row.name}-{name}"
+            shown[prompt] = Label(f"{row.title} ({name})", f"{row.short} {name}", row.group, prompt)
+    return shown
+
+
+_LABELS = _labels()
+
+
+def label(name: str) -> Label:
+    """Return the names of a method, or of a prompt that `metatrain` learns; an unknown one is called as it is."""
+    return _LABELS.get(name) or Label(name, name, Group.SAME_PARAMETERS, name)
+
+
+def method_of(prompt: str) -> Method:
+    """Return the method that a prompt of `metatrain` is learned for."""
+    for name in FORMATS:
+        row = METHODS.get(prompt.removesuffix(f"-{name}"))
+        if row and row.meta_training and row.meta_training.each_format:
+            return row
+    return METHODS[prompt]
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return methods as rows of a table: in the paper's order, unknown ones last."""
+    places = {name: place for place, name in enumerate(_LABELS)}
+    return sorted(names, key=lambda name: (places.get(name, len(places)), name))
+
+
+def most_telling(names: Iterable[str]) -> list[str]:
+    """Return methods as lines of a plot: SUPMER, then those it is compared with first."""
+    return sorted(in_order(names), key=lambda name: METHODS[name].drawn if name in METHODS else Drawn.LATE)

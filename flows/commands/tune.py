@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
 from flows.options import overlaid, set_option
 from flows.workspace import enter
+from model.text.templates import Form
 from storage.errors import InputError
+from tasks.methods import INITIALIZATIONS
 
 if TYPE_CHECKING:
+    from model.prompt.initial_prompt import Initialization
     from storage.sources.source import AcquiredSource
     from tasks.labeled.dataset import LabeledDataset
     from tasks.params.schema import Params
@@ -28,7 +31,6 @@ Examples:
       --verbalizer 1=terrible,5=great --seeds 10,20 --learning-rates 0.1,0.3 --output my-prompt
 """
 WORK = Path(".supmer", "own-tuning")
-SEEDS = 2**31  # as in params.yaml
 
 
 @click.command(name="tune", epilog=EXAMPLES)
@@ -38,8 +40,8 @@ SEEDS = 2**31  # as in params.yaml
 @click.option("--template", metavar="TEXT", help="The input in words, with {FIELD}; <X> where plain T5 fills in.")
 @click.option("--verbalizer", metavar="LABEL=WORD,…", help="What the model says for each label; default: its name.")
 @click.option("--prompt", type=click.Path(path_type=Path), help="Start from this prompt folder.")
-@click.option("--init", type=click.Choice(["vocabulary", "normal"]), help="Start from random words, or from noise.")
-@click.option("--form", type=click.Choice(["sentinel", "instruction"]), help="Of the template; default: the prompt's.")
+@click.option("--init", type=click.Choice([*INITIALIZATIONS]), help="Start from random words, or from noise.")
+@click.option("--form", type=click.Choice(get_args(Form)), help="Of the template; default: the prompt's.")
 @click.option("--backbone", type=click.Path(path_type=Path), help="A model's folder; default: the acquired backbone.")
 @click.option("--shots", type=click.IntRange(min=1), help="Examples a label to learn from, and again to validate.")
 @click.option("--seeds", metavar="N,N,…", help="One draw of the examples for each.")
@@ -127,9 +129,8 @@ def _start(params: Params, options: dict[str, Any]) -> tuple[Start, str]:
         artifact = read_prompt(options["prompt"])
         return Start(len(artifact.prompt), artifact=artifact), str(options["prompt"])
     tokens = params.metatrain.prompt_tokens
-    if options["init"] == "normal":
-        return Start(tokens, "normal"), "pt"
-    return Start(tokens, "vocabulary"), "pt-vocabulary"
+    initialization = options["init"] or next(iter(INITIALIZATIONS))
+    return Start(tokens, cast("Initialization", initialization)), INITIALIZATIONS[initialization]
 
 
 def _form(params: Params, start: Start) -> str:
@@ -183,19 +184,21 @@ def _verbalizer(text: str | None) -> dict[str, str] | None:
 
 
 def _numbers(option: str, text: str | None, kind: type[int | float]) -> list[Any]:
+    from tasks.params.learning_schema import SEEDS
+
     if text is None:
         return []
     try:
-        found = [kind(part) for part in text.split(",")]
+        numbers = [kind(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"{option} {text}: write numbers with commas between them, for example 10,20") from None
-    if len(set(found)) < len(found):
+    if len(set(numbers)) < len(numbers):
         raise InputError(f"{option} {text}: each once")
-    if kind is float and not all(0 < one < float("inf") for one in found):
+    if kind is float and not all(0 < rate < float("inf") for rate in numbers):
         raise InputError(f"{option} {text}: rates are above 0")
-    if kind is int and not all(0 <= one < SEEDS for one in found):
+    if kind is int and not all(0 <= seed < SEEDS for seed in numbers):
         raise InputError(f"{option} {text}: seeds are from 0 to {SEEDS - 1:,}")
-    return found
+    return numbers
 
 
 def _counted(dataset: LabeledDataset) -> str:

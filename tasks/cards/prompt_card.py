@@ -2,14 +2,8 @@
 
 from collections.abc import Sequence
 
+from tasks.methods import method_of
 from tasks.stage.contract import Record
-
-_TRAINED = "Learned once from unlabeled text by SUPMER (self-supervised meta-prompt learning)"
-_METHOD = {
-    "ppt": "Pre-trained by PPT: plain self-supervised training on the same tasks",
-    "unified-ppt": "Pre-trained by Unified-PPT: plain self-supervised training, every task as multi choice",
-    "metapt": "Meta-trained by MetaPT: MAML on labeled tasks, without gradient regularizer and mixing",
-}
 
 
 def _learned(kinds: Sequence[Record]) -> str:
@@ -30,10 +24,9 @@ def _learned(kinds: Sequence[Record]) -> str:
 
 
 def prompt_card(about: Record, shape: Sequence[int]) -> str:
-    """The card of an artifact of the metatrain stage."""
+    """Return the card of a prompt of the metatrain stage."""
     training, result = about["training"], about["result"]
     variant, backbone = training["variant"], about["backbone"]
-    method = next((text for name, text in _METHOD.items() if variant.startswith(name)), _TRAINED)
     lower = result["held_out_loss"] < result["start_loss"]
     against = "below" if lower else "not below"
     regularizer = (
@@ -44,7 +37,7 @@ def prompt_card(about: Record, shape: Sequence[int]) -> str:
     )
     return f"""# Soft prompt `{variant}` for {backbone["source"]}
 
-{method}.
+{method_of(variant).card}.
 
 `prompt.safetensors` is θ*, {shape[0]} rows of {shape[1]} numbers to stand before the encoder's input embeddings.
 {regularizer}

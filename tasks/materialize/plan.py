@@ -53,7 +53,7 @@ def shared_out(total: int, parts: Mapping[str, float]) -> dict[str, int]:
 
 def task_counts(params: MaterializeParams) -> dict[tuple[str, str], int]:
     """Tasks of each format and split; labeled ones are added by their parts, and are all where no format has a part."""
-    mix = {name: getattr(params.format_mix, name) for name in FORMATS}
+    mix = _mix(params)
     labeled = params.labeled
     counts: dict[tuple[str, str], int] = {}
     for split, total in zip(SPLITS, (params.train_tasks, params.validation_tasks), strict=True):
@@ -65,13 +65,21 @@ def task_counts(params: MaterializeParams) -> dict[tuple[str, str], int]:
     return counts
 
 
+def _mix(params: MaterializeParams) -> dict[str, float]:
+    """Return the parts of the formats, in their order."""
+    mix = params.format_mix
+    parts = {"sp": mix.sp, "mc": mix.mc, "ss": mix.ss}
+    return {name: parts[name] for name in FORMATS}
+
+
 def unmade(params: MaterializeParams, counts: Mapping[tuple[str, str], int]) -> Iterator[str]:
     """A line for each split in which a format that has a part gets too few tasks to have one of each of its kinds."""
-    for split, key in zip(SPLITS, ("train_tasks", "validation_tasks"), strict=True):
-        mixed = {name for name in FORMATS if getattr(params.format_mix, name) > 0}
-        lacking = [kind for name in FORMATS if name in mixed for kind in KINDS[name][counts.get((name, split), 0) :]]
+    totals = {"train_tasks": params.train_tasks, "validation_tasks": params.validation_tasks}
+    for split, (key, total) in zip(SPLITS, totals.items(), strict=True):
+        mixed = [name for name, part in _mix(params).items() if part > 0]
+        lacking = [kind for name in mixed for kind in KINDS[name][counts.get((name, split), 0) :]]
         if lacking:
-            yield f"materialize.{key}: {getattr(params, key)}: too few for a {split} task of {', '.join(lacking)}"
+            yield f"materialize.{key}: {total}: too few for a {split} task of {', '.join(lacking)}"
 
 
 def anchors(pool: Pool, kind: str, split: str) -> Grouped:

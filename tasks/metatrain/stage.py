@@ -58,7 +58,7 @@ def run(stage: Stage) -> Record:
         stage.adopt(result, _CURVE, PLOTS, f"{name}.csv")
         summary[name] = {key: value for key, value in result.record.items() if key != "files"}
     write_bytes(stage.output(METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    return {"rows": sum(one["steps"] for one in summary.values())} | summary
+    return {"rows": sum(record["steps"] for record in summary.values())} | summary
 
 
 def _shard(stage: Stage, source: AcquiredSource, training: Training, side_by_side: int) -> Shard:
@@ -82,7 +82,11 @@ def _shard(stage: Stage, source: AcquiredSource, training: Training, side_by_sid
         "work": str(stage.root / WORK),
         "ranks": os.environ.get(RANKS, ""),
         "threads": max(len(os.sched_getaffinity(0)) // side_by_side, 1),
-    } | {name: getattr(params, name) for name in HINTS[1:]}
+        "checkpoint_steps": params.checkpoint_steps,
+        "checkpoint_seconds": params.checkpoint_seconds,
+        "chunk_tokens": params.chunk_tokens,
+        "gradient_checkpointing": params.gradient_checkpointing,
+    }
     return Shard(training.variant, payload, training.steps, hint)
 
 

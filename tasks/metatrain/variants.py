@@ -1,17 +1,16 @@
-"""What is trained under which name: SUPMER, its ablations, the baselines that need training (ALGORITHM §7)."""
+"""Training settings of each variant: SUPMER, its ablations, the baselines that need training (ALGORITHM §7)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tasks.params.learning_schema import MetatrainParams, Variant
-
-LABELED = "labeled"  # the format of tasks made from labeled sets
+from tasks.methods import META_TRAINED, SUPMER
+from tasks.params.learning_schema import MetatrainParams
 
 
 @dataclass(frozen=True)
 class Training:
-    """All that decides a variant's result besides its data; plain values, so that it travels as JSON.
+    """All that decides a variant's result besides its data; plain values that can be stored as JSON.
 
     Attributes:
         formats: formats of the tasks it sees.
@@ -63,26 +62,30 @@ class Training:
     precision: str
 
     def to_json(self) -> dict[str, Any]:
-        """As a shard's payload holds it."""
+        """Return the values as a shard's payload holds them."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Training":
-        """Back from a payload."""
+        """Return the training that a payload holds."""
         lists = {name: tuple(values[name]) for name in ("formats", "kinds", "varied_label_words")}
         return cls(**values | lists)
 
 
 def trainings(params: MetatrainParams, examples_a_task: int) -> list[Training]:
-    """All that `metatrain.variants` asks for; a task holds `examples_a_task`, support and query sets together."""
+    """Return what `metatrain.variants` asks for; a task holds `examples_a_task`, support and query sets together."""
     wanted: list[dict[str, Any]] = []
     for variant in params.variants:
-        chosen = _supmer(params) | _changes(params, variant, examples_a_task) | {"variant": variant}
-        if variant == "ppt":  # one prompt for each format: ppt-sp, ppt-mc, ppt-ss
-            wanted += [chosen | {"variant": f"ppt-{name}", "formats": (name,)} for name in params.formats]
+        learned = META_TRAINED[variant]
+        settings = _supmer(params) | RECIPES[learned.recipe](params, examples_a_task) | learned.changes
+        settings |= {"variant": variant, "formats": learned.task_formats(params.formats)}
+        if learned.each_format:
+            wanted += [settings | {"variant": f"{variant}-{name}", "formats": (name,)} for name in settings["formats"]]
         else:
-            wanted.append(chosen)
-    return [Training(**chosen | {"kinds": _of_formats(chosen["kinds"], chosen["formats"])}) for chosen in wanted]
+            wanted.append(settings)
+    return [
+        Training(**settings | {"kinds": _of_formats(settings["kinds"], settings["formats"])}) for settings in wanted
+    ]
 
 
 def _of_formats(kinds: Sequence[str], formats: Sequence[str]) -> tuple[str, ...]:
@@ -129,12 +132,11 @@ def _supmer(params: MetatrainParams) -> dict[str, Any]:
     }
 
 
-def _changes(params: MetatrainParams, variant: Variant, examples_a_task: int) -> dict[str, Any]:
-    """What sets a variant apart from SUPMER."""
-    ppt, metapt = params.ppt, params.metapt
-    plain = {
+def _ppt(params: MetatrainParams, examples_a_task: int) -> dict[str, Any]:
+    """PPT's plain loss, with the settings of `metatrain.ppt`."""
+    ppt = params.ppt
+    return {
         "plain": True,
-        "unified": variant == "unified-ppt",
         "rank": None,
         "augmentation": "none",
         "clip_norm": None,
@@ -149,8 +151,12 @@ def _changes(params: MetatrainParams, variant: Variant, examples_a_task: int) ->
         "varied_label_words": (),
         "plain_steps": 0,
     }
-    maml = {
-        "formats": (LABELED,),
+
+
+def _metapt(params: MetatrainParams, _examples_a_task: int) -> dict[str, Any]:
+    """MAML without regularizer and mixing, with the settings of `metatrain.metapt`."""
+    metapt = params.metapt
+    return {
         "rank": None,
         "augmentation": "none",
         "inner_rate": metapt.inner_learning_rate,
@@ -160,18 +166,8 @@ def _changes(params: MetatrainParams, variant: Variant, examples_a_task: int) ->
         "inner_steps": 1,
         "plain_steps": 0,
     }
-    changes: dict[Variant, dict[str, Any]] = {
-        "supmer": {},
-        "only-sp": {"formats": ("sp",)},
-        "only-mc": {"formats": ("mc",)},
-        "only-ss": {"formats": ("ss",)},
-        "without-ta": {"augmentation": "none"},
-        "without-curriculum": {"augmentation": "vanilla"},
-        "without-mgr": {"rank": None},
-        "supmer-labeled": {"formats": (LABELED,)},
-        "supmer-mixed": {"formats": (*params.formats, LABELED)},
-        "ppt": plain,
-        "unified-ppt": plain,
-        "metapt": maml,
-    }
-    return changes[variant]
+
+
+Recipe = Callable[[MetatrainParams, int], dict[str, Any]]
+RECIPES: dict[str, Recipe] = {SUPMER: lambda _params, _examples_a_task: {}, "ppt": _ppt, "metapt": _metapt}
+"""Settings that differ from SUPMER's together; the table of methods says which method takes which."""

@@ -1,25 +1,23 @@
-"""The knobs of learning and measuring: meta-training, tuning, the report. Defaults are the paper's (appendix B)."""
+"""The parameters of meta-training, tuning and the report. Defaults are the paper's (appendix B)."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from tasks.params.schema_base import Count, Distinct, Impossible, Name, Rate, Section, defaults, impossible
+from storage.task_formats import ANCHOR_KINDS, FORMATS
+from tasks.methods import META_TRAINED, METHODS
+from tasks.params.schema_base import Count, Distinct, Impossible, Name, Rate, Section, defaults, impossible, shown
 
-Format = Literal["sp", "mc", "ss"]
-Kind = Literal["sp-next", "sp-cluster", "mc-next", "mc-cluster", "ss"]
-Variant = Literal[
-    "supmer", "only-sp", "only-mc", "only-ss", "without-ta", "without-curriculum", "without-mgr",
-    "supmer-labeled", "supmer-mixed", "ppt", "unified-ppt", "metapt",
-]  # fmt: skip
-Method = Literal[
-    "supmer", "only-sp", "only-mc", "only-ss", "without-ta", "without-curriculum", "without-mgr",
-    "supmer-labeled", "supmer-mixed", "ppt", "unified-ppt", "metapt",
-    "pt", "pt-vocabulary", "prefix-tuning", "p-tuning-v2", "ft", "zero-shot", "few-shot",
-]  # fmt: skip
-LABELED_VARIANTS = ("supmer-labeled", "supmer-mixed", "metapt")
-NOT_BUILT = ("prefix-tuning", "p-tuning-v2", "ft")  # methods of the paper's tables that tune does not have
+SEEDS = 2**31  # seeds of tuning are below it
+if TYPE_CHECKING:
+    Format = str
+    Kind = str
+    Method = str
+    Variant = str
+else:  # choices that are tables elsewhere: a type checker cannot see them
+    Format, Kind = Literal[FORMATS], Literal[tuple(ANCHOR_KINDS)]
+    Method, Variant = Literal[tuple(METHODS)], Literal[tuple(META_TRAINED)]
 
 
 class InnerParams(Section):
@@ -122,7 +120,6 @@ class MetatrainParams(Section):
         2, ge=1, le=2, description="2: the derivative passes through the inner gradient; 1: it stops there"
     )
     inner: InnerParams = defaults(InnerParams)
-    optimizer: Literal["adam"] = Field("adam", description="Optimizer of θ and φ")
     outer_learning_rate: Rate = Field(0.1, description="Learning rate of θ")
     scheduler: Literal["linear"] = Field("linear", description="Decay of both learning rates")
     warmup_steps: int = Field(0, ge=0, description="Steps of linear warm-up")
@@ -145,7 +142,7 @@ class MetatrainParams(Section):
     gradient_checkpointing: bool = Field(False, description="Recompute activations to save memory (large backbones)")
 
     def problems(self) -> Iterator[Impossible]:
-        """Steps that are too few, and ablations of what is not there."""
+        """Yield steps that are too few, and ablations of what is not there."""
         counts = {"validate_every": self.validate_every, "warmup_steps": self.warmup_steps}
         counts |= {"plain_steps": self.plain_steps, "regularizer.warmup_steps": self.regularizer.warmup_steps or 0}
         for key, value in counts.items():
@@ -156,31 +153,27 @@ class MetatrainParams(Section):
             if kind.partition("-")[0] not in self.formats:
                 text = f"names {kind}, but metatrain.formats leaves {kind.partition('-')[0]} out"
                 yield impossible("metatrain.kinds", self.kinds, text, "metatrain.formats")
-        if self.kinds and "supmer-mixed" in self.variants:
-            text = "leaves out the labeled tasks of supmer-mixed"
+        for variant in self.variants:
+            yield from self._variant_problems(variant)
+
+    def _variant_problems(self, variant: str) -> Iterator[Impossible]:
+        """Yield what keeps a variant from being trained, or from differing from supmer."""
+        learned = META_TRAINED[variant]
+        if self.kinds and learned.labeled and learned.unlabeled:
+            text = f"leaves out the labeled tasks of {variant}"
             yield impossible("metatrain.kinds", self.kinds, text, "metatrain.variants")
-        for only in sorted(self.formats_of_ablations() - set(self.formats)):
-            text = f"names only-{only}, but metatrain.formats leaves {only} out"
-            yield impossible("metatrain.variants", self.variants, text, "metatrain.formats")
-        for variant, key, setting in self._switched_off():
-            if variant in self.variants:
-                text = f"names {variant}, but metatrain.{key} = {setting} takes that out of supmer itself"
+        for name in learned.formats or ():
+            if name not in self.formats:
+                text = f"names {variant}, but metatrain.formats leaves {name} out"
+                yield impossible("metatrain.variants", self.variants, text, "metatrain.formats")
+        if learned.takes_out:
+            key, values = learned.takes_out
+            group, name = key.split(".")
+            value = getattr(getattr(self, group), name)
+            if value in values:
+                setting = f"metatrain.{key} = {shown(value)}".replace('"', "")
+                text = f"names {variant}, but {setting} takes that out of supmer itself"
                 yield impossible("metatrain.variants", self.variants, text, f"metatrain.{key}")
-
-    def _switched_off(self) -> Iterator[tuple[Variant, str, str]]:
-        """The ablations that would equal supmer as it is set, and the key that makes them so."""
-        mode = self.augmentation.mode
-        if not self.regularizer.enabled:
-            yield "without-mgr", "regularizer.enabled", "false"
-        if mode == "none":
-            yield "without-ta", "augmentation.mode", mode
-        if mode != "curriculum":
-            yield "without-curriculum", "augmentation.mode", mode
-
-    def formats_of_ablations(self) -> set[Format]:
-        """The formats that an `only-…` variant is asked for."""
-        every: tuple[Format, ...] = ("sp", "mc", "ss")
-        return {kind for kind in every if f"only-{kind}" in self.variants}
 
 
 class DomainParams(Section):
@@ -199,15 +192,6 @@ class DomainParams(Section):
             yield impossible("tune.domains.targets", self.targets, text, "tune.domains.source")
 
 
-class FineTuningParams(Section):
-    """Full-model tuning, the FT baseline."""
-
-    learning_rates: Annotated[list[Rate], Distinct] = Field(
-        [1e-5, 2e-5, 3e-5], min_length=1, description="Learning rates tried; the best on validation is kept"
-    )
-    zero_stage: int = Field(0, ge=0, le=3, description="DeepSpeed ZeRO stage; 0: without DeepSpeed")
-
-
 class TuneParams(Section):
     """Few-shot tuning from each initialization, and domain generalization."""
 
@@ -218,10 +202,9 @@ class TuneParams(Section):
     )
     shots: Count = Field(16, description="K, examples a label for training and again for validation")
     shot_sweep: Annotated[list[Count], Distinct] = Field([], description="Further K to measure; empty: none")
-    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Distinct] = Field(
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=SEEDS)]], Distinct] = Field(
         [10, 20, 30, 40, 50], min_length=1, description="One draw of the examples and one run for each"
     )
-    optimizer: Literal["adamw"] = Field("adamw", description="Optimizer of every method that is tuned")
     learning_rates: Annotated[list[Rate], Distinct] = Field(
         [0.1, 0.2, 0.3], min_length=1, description="Learning rates of prompts; the best on validation is kept"
     )
@@ -233,13 +216,12 @@ class TuneParams(Section):
     )
     max_lengths: dict[Name, Count] = Field({}, description="Datasets whose longest input differs, in tokens")
     test_examples: Count | None = Field(None, description="Test examples a dataset, drawn by seed; null: all")
-    fine_tuning: FineTuningParams = defaults(FineTuningParams)
     checkpoint_seconds: Rate = Field(60.0, description="Seconds between checkpoints to resume from")
 
     def problems(self) -> Iterator[Impossible]:
-        """Methods that are not there."""
+        """Yield the methods that are not built."""
         for method in self.methods:
-            if method in NOT_BUILT:
+            if not METHODS[method].is_built:
                 yield impossible("tune.methods", self.methods, f"names {method}, which is not built yet: leave it out")
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
+from tasks.params.changed_keys import changed
 from tasks.params.reference import nearest_key, sections, spell, value_type
 from tasks.params.schema_base import IMPOSSIBLE, SAID_WHOLE, Impossible, shown
 
@@ -54,8 +55,11 @@ def dotted(path: Sequence[Any]) -> str:
 
 
 def unknown(path: Sequence[Any]) -> str:
-    """What to say of a key the schema does not have."""
-    nearest = nearest_key(tuple(str(part) for part in path))
+    """Return what to say of a key that the schema does not have."""
+    names = tuple(str(part) for part in path)
+    if text := changed(names):
+        return text
+    nearest = nearest_key(names)
     if nearest:
         return f"unknown key; did you mean {nearest}?"
     if path[0] in sections():

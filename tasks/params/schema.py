@@ -1,15 +1,17 @@
-"""Every knob of the pipeline: one frozen model a stage, each value's meaning said in words.
+"""Every parameter of the pipeline: one frozen model a stage, each value with its meaning in words.
 
 The models of meta-training, tuning and the report are in `tasks.params.learning_schema`; `tasks.params.file` reads the
 file.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, get_args
+from functools import reduce
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tasks.params.learning_schema import LABELED_VARIANTS, MetatrainParams, ReportParams, TuneParams, Variant
+from tasks.methods import META_TRAINED, METHODS, PAIRS, SINGLES
+from tasks.params.learning_schema import MetatrainParams, ReportParams, TuneParams
 from tasks.params.schema_base import Count, Distinct, Impossible, Name, Section, Share, Source, defaults, impossible
 
 
@@ -147,8 +149,12 @@ class Params(Section):
     tune: TuneParams = defaults(TuneParams)
     report: ReportParams = defaults(ReportParams)
 
+    def at(self, key: str) -> Any:
+        """Return the value of a dotted key."""
+        return reduce(getattr, key.split("."), self)
+
     def problems(self) -> Iterator[Impossible]:
-        """What one section asks for and another does not give."""
+        """Yield what one stage asks for and another does not give."""
         yield from (*self._task_problems(), *self._variant_problems(), *self._dataset_problems())
 
     def _task_problems(self) -> Iterator[Impossible]:
@@ -165,7 +171,7 @@ class Params(Section):
             yield impossible("materialize.train_tasks", tasks, text, "metatrain.augmentation.mode")
         if mix.sp + mix.mc + mix.ss == 0:  # labeled tasks alone: for those who learn from them
             for variant in self.metatrain.variants if self.materialize.labeled.datasets else ():
-                if variant not in {"supmer-labeled", "metapt"}:
+                if META_TRAINED[variant].unlabeled:
                     text = f"names {variant}, which learns from unlabeled tasks, but materialize.format_mix is 0"
                     yield impossible("metatrain.variants", self.metatrain.variants, text, "materialize.format_mix")
             return
@@ -177,17 +183,23 @@ class Params(Section):
     def _variant_problems(self) -> Iterator[Impossible]:
         variants = self.metatrain.variants
         for variant in variants:
-            if variant in LABELED_VARIANTS and not self.materialize.labeled.datasets:
+            if META_TRAINED[variant].labeled and not self.materialize.labeled.datasets:
                 text = f"names {variant}, which learns from labeled tasks, but materialize.labeled.datasets = []"
                 yield impossible("metatrain.variants", variants, text, "materialize.labeled.datasets")
-        trained = set(get_args(Variant))
         for method in self.tune.methods:
-            if method in trained - set(variants):
+            if method in META_TRAINED and method not in variants:
                 text = f"names {method}, which metatrain.variants does not train"
                 yield impossible("tune.methods", self.tune.methods, text, "metatrain.variants")
-        for kind, sets in (("sp", "pairs"), ("ss", "single sentences")):
-            if "ppt" in self.tune.methods and kind not in self.metatrain.formats:
-                text = f"names ppt, whose prompt for {sets} is ppt-{kind}, but metatrain.formats leaves {kind} out"
+        for method in self.tune.methods:
+            yield from self._format_problems(method)
+
+    def _format_problems(self, method: str) -> Iterator[Impossible]:
+        """Yield the formats that a method with a prompt for each format needs and does not get."""
+        learned = METHODS[method].meta_training
+        for kind, sets in ((PAIRS, "pairs"), (SINGLES, "single sentences")):
+            if learned and learned.each_format and kind not in self.metatrain.formats:
+                prompt = f"names {method}, whose prompt for {sets} is {method}-{kind}"
+                text = f"{prompt}, but metatrain.formats leaves {kind} out"
                 yield impossible("tune.methods", self.tune.methods, text, "metatrain.formats")
 
     def _dataset_problems(self) -> Iterator[Impossible]:
@@ -206,7 +218,7 @@ class Params(Section):
                     text = f"names {name}, which acquire.datasets does not bring in"
                     yield impossible(key, value, text, "acquire.datasets")
         for name in set(domains.targets) & set(self.materialize.labeled.datasets):
-            text = f"names {name}, all of which is for testing, but materialize.labeled.datasets trains on it"
+            text = f"names {name}, all of which is for evaluation, but materialize.labeled.datasets trains on it"
             yield impossible("tune.domains.targets", domains.targets, text, "materialize.labeled.datasets")
         for name in self.report.datasets:
             if name not in tuned:

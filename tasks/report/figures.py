@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from storage.queries.report_queries import CLUSTER_SIZES, HELD_OUT, KINDS, SHOTS, STEPS, Query, Row
-from tasks.method_names import in_order, method_name, most_telling
+from tasks.methods import in_order, label, most_telling
 from tasks.report.parts import (
     Cell,
     Column,
@@ -57,7 +57,7 @@ def tuning_losses(rows: Sequence[Row], styles: Styles, query: Query) -> Figure |
         series = []
         for method, curve in _by(group, "method"):
             if method in _kept(rows):
-                name, style = method_name(method).short, styles[method]
+                name, style = label(method).short, styles[method]
                 solid = _points(curve, "step", "validation_loss")
                 dotted = _points(curve, "step", "train_loss")
                 series.append(Series(name, style, solid))
@@ -102,7 +102,7 @@ def initialization_sensitivity(rows: Sequence[Row], styles: Styles, query: Query
         strips = []
         order = in_order({row["method"] for row in group})
         for row in sorted(group, key=lambda one: order.index(one["method"])):
-            name = method_name(row["method"])
+            name = label(row["method"])
             dots = tuple(
                 Dot(
                     run["score"],
@@ -118,7 +118,7 @@ def initialization_sensitivity(rows: Sequence[Row], styles: Styles, query: Query
     columns = ("dataset", "method", "seed", "learning_rate", "chosen", "score")
     runs = [{"dataset": row["dataset"], "method": row["method"], **run} for row in rows for run in row["each"]]
     spread = "; ".join(
-        f"{method_name(row['method']).title} on {row['dataset']}: {row['lowest']:.1f} to {row['highest']:.1f} %"
+        f"{label(row['method']).title} on {row['dataset']}: {row['lowest']:.1f} to {row['highest']:.1f} %"
         for row in rows[:MOST_TOLD]
     )
     return Figure(
@@ -151,7 +151,7 @@ def gradient_alignment(rows: Sequence[Row], styles: Styles) -> tuple[Figure | No
         series = _variant_series(measured, styles, column)
         if series:
             panels.append(Lines(title, "meta step", axis, series))
-    notes = [f"Not measured by {', '.join(method_name(one).title for one in silent)}: trained without an inner step."]
+    notes = [f"Not measured by {', '.join(label(one).title for one in silent)}: trained without an inner step."]
     if not panels:
         return None, notes if silent else []
     ends = _ends(measured, "variant", "similarity")
@@ -183,7 +183,7 @@ def training_losses(rows: Sequence[Row], held_out: Sequence[Row], styles: Styles
     if not panels:
         return None
     best = "; ".join(
-        f"{method_name(row['variant']).title}: {row['held_out_loss']:.4f} after step {row['step']:,}"
+        f"{label(row['variant']).title}: {row['held_out_loss']:.4f} after step {row['step']:,}"
         for row in held_out
         if row["best"]
     )
@@ -208,7 +208,7 @@ def tasks_learned(rows: Sequence[Row], styles: Styles) -> Figure | None:
         series = []
         for variant, curve in _by(group, "variant"):
             if variant in _kept(rows, "variant"):
-                name, style = method_name(variant).short, styles[variant]
+                name, style = label(variant).short, styles[variant]
                 before, after = _points(curve, "step", "right_before"), _points(curve, "step", "right_after")
                 series.append(Series(name, style, after or before, dots=len(curve) <= MOST_DOTS))
                 if after:
@@ -219,7 +219,7 @@ def tasks_learned(rows: Sequence[Row], styles: Styles) -> Figure | None:
     if not panels:
         return None
     best = [row for row in rows if row["best"]]
-    told = "; ".join(f"{method_name(row['variant']).title} on {row['kind']}: {_right(row)}" for row in best[:MOST_TOLD])
+    told = "; ".join(f"{label(row['variant']).title} on {row['kind']}: {_right(row)}" for row in best[:MOST_TOLD])
     columns = ("variant", "kind", "step", "right_before", "right_after", "chance", "loss", "chance_loss", "mass")
     return Figure(
         "tasks-learned",
@@ -247,7 +247,7 @@ def learned_in_words(rows: Sequence[Row], variant: str) -> str:
     learned = [f"{row['kind']} {_right(row)}" for row in best if row["learned"]]
     if not best:
         return ""
-    title = method_name(variant).title
+    title = label(variant).title
     if not learned:
         every = ", ".join(f"{row['kind']} {_right(row)}" for row in best)
         return f"{title} {AT_CHANCE}, so its prompt has not learned the tasks: {every}."
@@ -298,7 +298,7 @@ def _kept(rows: Sequence[Row], column: str = "method") -> list[str]:
 
 def _left_out(rows: Sequence[Row], column: str = "method") -> tuple[str, ...]:
     kept = _kept(rows, column)
-    gone = [method_name(one).title for one in in_order({row[column] for row in rows}) if one not in kept]
+    gone = [label(one).title for one in in_order({row[column] for row in rows}) if one not in kept]
     return (f"In the data below, but not drawn: {', '.join(gone)}.",) if gone else ()
 
 
@@ -316,7 +316,7 @@ def _panels(
     for dataset, group in _by(rows, "dataset"):
         curves = {method: [found for row in curve if (found := point(row))] for method, curve in _by(group, "method")}
         series = tuple(
-            Series(method_name(method).short, styles[method], tuple(curves[method]), dots=dots)
+            Series(label(method).short, styles[method], tuple(curves[method]), dots=dots)
             for method in kept
             if curves.get(method)
         )
@@ -342,7 +342,7 @@ def _variant_series(rows: Sequence[Row], styles: Styles, column: str, *, dots: b
     curves = {variant: _points(group, "step", column) for variant, group in _by(rows, "variant")}
     return tuple(
         Series(
-            method_name(variant).short,
+            label(variant).short,
             styles[variant],
             curves[variant],
             dots=dots and len(curves[variant]) <= MOST_DOTS,
@@ -360,14 +360,14 @@ def _told(rows: Sequence[Row], what: str, column: str, unit: str, x: str = "step
             last = curve[-1]
             if last[column] is not None:
                 value = f"{last[column]:.1f} {unit}" if unit else f"{last[column]:.3f}"
-                ends.append(f"{method_name(method).title} on {dataset} ends at {value} ({x} {last[x]:,})")
+                ends.append(f"{label(method).title} on {dataset} ends at {value} ({x} {last[x]:,})")
     more = f"; {len(ends) - MOST_TOLD} more in the data below" if len(ends) > MOST_TOLD else ""
     return f"{what}. {'; '.join(ends[:MOST_TOLD])}{more}."
 
 
 def _ends(rows: Sequence[Row], by: str, column: str) -> str:
     return "; ".join(
-        f"{method_name(name).title}: {group[0][column]:.3f} to {group[-1][column]:.3f}" for name, group in _by(rows, by)
+        f"{label(name).title}: {group[0][column]:.3f} to {group[-1][column]:.3f}" for name, group in _by(rows, by)
     )
 
 
@@ -397,7 +397,7 @@ def _data(key: str, rows: Sequence[Row], columns: Sequence[str]) -> Table:
 
 def _value(column: str, value: Any) -> Cell:
     if column in {"method", "variant"}:
-        return words(method_name(value).title)
+        return words(label(value).title)
     if column in _TEXT:
         return words(value)
     return number(value, ".4g" if isinstance(value, float) else ",")

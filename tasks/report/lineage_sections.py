@@ -4,7 +4,7 @@ import json
 
 from storage.lineage.stage_runs import StageFacts
 from storage.sources.source import AcquiredSource
-from tasks.method_names import method_name
+from tasks.methods import SUPMER, label
 from tasks.report.data import ReportData
 from tasks.report.parts import (
     NONE,
@@ -194,7 +194,7 @@ def _prompt_table(data: ReportData) -> Table:
     rows = tuple(
         (
             words(row["dataset"]),
-            words(method_name(row["method"]).title),
+            words(label(row["method"]).title),
             number(row["seed"], "d"),
             number(row["learning_rate"], "g"),
             number(row["best_step"]),
@@ -252,7 +252,7 @@ def _with_a_tuned_prompt(data: ReportData) -> list[tuple[str, str]]:
         ("supmer tune --data my.jsonl --text review --label stars --output my-prompt", "tune on your own examples")
     ]
     if tuned:
-        best = max(tuned, key=lambda row: (row["validation"], row["method"] == "supmer"))
+        best = max(tuned, key=lambda row: (row["validation"], row["method"] == SUPMER))
         folder = f"artifacts/tuned/{best['dataset']}/{best['method']}"
         lines.append((f"supmer predict --prompt {folder} --data new.jsonl", "label new texts"))
         lines.append((f"supmer export --to peft my-adapter --prompt {folder}", "take the prompt to Hugging Face PEFT"))

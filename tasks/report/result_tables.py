@@ -7,15 +7,13 @@ from statistics import mean
 from typing import Any
 
 from storage.queries.report_queries import RESULTS, Row
-from tasks.method_names import in_order, method_name
+from tasks.methods import in_order, label
 from tasks.params.learning_schema import ReportParams, TuneParams
 from tasks.report.paper_figures import AVERAGE, Figures, PaperFigure, paper_figures
 from tasks.report.parts import NONE, Cell, Column, Origin, Table
 
 FEW_SHOT, DOMAINS = "few-shot", "domains"
 PAPER_NAMES = {"t5-base": "T5-base", "flan-t5-xl": "Flan-T5-XL"}
-# The paper does not say how its PT starts: its figure stands beside both.
-_PAPER_METHOD = {"pt-vocabulary": "pt"}
 _AS = "as in the paper"
 _DIGITS = 4  # of metrics.json
 
@@ -91,7 +89,7 @@ def _table(key: str, caption: str, scores: Scores, columns: Sequence[Column], re
     methods = in_order({method for method, dataset in scores if dataset in names})
     paper = paper_figures(report.paper_figures, key) if report.paper_figures else {}
     rows = [_row(method, names, scores, paper) for method in methods]
-    groups = [method_name(method).group for method in methods]
+    groups = [label(method).group for method in methods]
     breaks = frozenset(place for place in range(1, len(groups)) if groups[place] != groups[place - 1])
     averaged = (Column("average", numeric=True),) if len(names) > 1 else ()
     return Table(
@@ -106,9 +104,9 @@ def _table(key: str, caption: str, scores: Scores, columns: Sequence[Column], re
 
 
 def _row(method: str, names: Sequence[str], scores: Scores, paper: Figures) -> list[Cell]:
-    title = method_name(method).title
+    title = label(method).title
     found = [scores.get((method, name)) for name in names]
-    printed = _PAPER_METHOD.get(method, method)
+    printed = label(method).paper_name
     beside = [paper.get((printed, name)) for name in names]
     cells = [_cell(score, figure) for score, figure in zip(found, beside, strict=True)]
     if len(names) > 1:
@@ -185,11 +183,11 @@ def _notes(
     if report.paper_figures:
         notes.append(
             f"Small figures: the paper's, for {PAPER_NAMES[report.paper_figures]}, where it has the dataset and method."
-            if any((_PAPER_METHOD.get(method, method), name) in paper for method in methods for name in names)
+            if any((label(method).paper_name, name) in paper for method in methods for name in names)
             else f"The paper has none of these datasets for {PAPER_NAMES[report.paper_figures]}."
         )
     fewer = [
-        f"{method_name(method).title} on {dataset} ({score.seeds} of {score.runs} runs)"
+        f"{label(method).title} on {dataset} ({score.seeds} of {score.runs} runs)"
         for (method, dataset), score in scores.items()
         if dataset in names and score.seeds < score.runs
     ]
@@ -197,7 +195,7 @@ def _notes(
         notes.append(f"Without a score for every seed: {', '.join(fewer)}.")
     tuned_once = key == DOMAINS  # the same runs in every column
     troubled = {
-        f"{method_name(method).title}{'' if tuned_once else f' on {dataset}'} ({score.troubled} of {score.runs})"
+        f"{label(method).title}{'' if tuned_once else f' on {dataset}'} ({score.troubled} of {score.runs})"
         for (method, dataset), score in scores.items()
         if dataset in names and score.troubled
     }

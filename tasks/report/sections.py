@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from storage.queries.report_queries import Row
-from tasks.method_names import in_order, method_name
+from tasks.methods import META_TRAINED, METHODS, SUPMER, in_order, label, most_telling
 from tasks.report.data import ReportData
 from tasks.report.figures import (
     AT_CHANCE,
@@ -23,7 +23,6 @@ from tasks.report.lineage_sections import lineage_section, next_section, pipelin
 from tasks.report.parts import Cell, Column, Note, Origin, Part, Report, Samples, Section, Table, number, words
 from tasks.report.result_tables import PAPER_NAMES, result_metrics, result_tables
 
-_TOLD = ("supmer", "without-mgr", "pt", "pt-vocabulary", "zero-shot")
 _ALIKE = 0.05  # points: less than a printed digit
 
 
@@ -37,7 +36,7 @@ def build(data: ReportData) -> Report:
     tables = result_tables(rows["results"], params.tune, params.report)
     return Report(
         "SUPMER: what this run found",
-        tuple(_summary(tables, learned_in_words(rows["kinds"], "supmer"))),
+        tuple(_summary(tables, learned_in_words(rows["kinds"], SUPMER))),
         tuple(_facts(data)),
         (
             _results(data, tables),
@@ -57,7 +56,7 @@ def _summary(tables: Sequence[Table], learned: str) -> list[str]:
 
     What meta-training learned comes after the results; that it learned nothing comes first.
     """
-    told = {method_name(method).title for method in _TOLD}
+    told = {method.title for method in METHODS.values() if method.summarized}
     lines = []
     for table in tables:
         ranked = sorted(
@@ -85,10 +84,11 @@ def _summary(tables: Sequence[Table], learned: str) -> list[str]:
 def _verdict(table: Table) -> list[str]:
     """Whether SUPMER helped: its last column against plain prompt tuning and against no tuning at all."""
     last = {row[0].text: row[-1] for row in table.rows if isinstance(row[-1].value, float)}
-    ours = method_name("supmer").title
+    ours = METHODS[SUPMER].title
     if ours not in last:
         return []
-    others = [method_name(method).title for method in ("pt", "pt-vocabulary", "zero-shot")]
+    compared = [name for name, method in METHODS.items() if method.summarized and not method.is_ours]
+    others = [METHODS[name].title for name in most_telling(compared)]
     return [_compared(ours, last[ours], other, last[other]) for other in others if other in last]
 
 
@@ -123,7 +123,7 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
     if tasks:
         found.append(("Anchor tasks", f"{tasks:,} for training"))
     if variants:
-        found.append(("Meta-trained", ", ".join(method_name(one).short for one in variants)))
+        found.append(("Meta-trained", ", ".join(label(variant).short for variant in variants)))
     seeds = len(params.tune.seeds)
     found.append(("Tuning", f"{params.tune.shots} examples a label, {seeds} seed{'' if seeds == 1 else 's'}"))
     return found
@@ -176,13 +176,10 @@ def _meta_training(data: ReportData, styles: Styles) -> Section:
 
 
 def _not_trained(steps: Sequence[Row]) -> str:
-    """Which ablations are not here, in a line."""
+    """Return a line that names SUPMER and its ablations that were not trained."""
     there = {row["variant"] for row in steps}
-    missing = [
-        method_name(one).title
-        for one in ("supmer", "without-ta", "without-curriculum", "without-mgr")
-        if one not in there
-    ]
+    parts = [name for name, learned in META_TRAINED.items() if name == SUPMER or learned.takes_out]
+    missing = [METHODS[name].title for name in parts if name not in there]
     return f"Not trained in this run: {', '.join(missing)}." if missing else ""
 
 

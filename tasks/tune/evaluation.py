@@ -15,12 +15,11 @@ from model.text.tokenized_tasks import Ids
 from storage.hashing import json_hash
 from storage.prompts.prompt_artifact import Array, theta_hash
 from tasks.labeled.dataset import LabeledDataset, LabeledExample, few_shot_split
-from tasks.methods import ZERO_SHOT
 from tasks.tune.tokenized_form import TokenizedForm
 
 
 @dataclass(frozen=True)
-class Tested:
+class Evaluated:
     """Predictions, and the hash of what stood before the examples: θ's, or that of the demonstrations."""
 
     examples: Sequence[LabeledExample]
@@ -29,34 +28,35 @@ class Tested:
 
     @property
     def score(self) -> float:
-        """The share that is right."""
-        return float((np.array([one.label for one in self.examples]) == self.scores.predicted).mean())
+        """The share of the predictions that is right."""
+        return float((np.array([example.label for example in self.examples]) == self.scores.predicted).mean())
 
     def rows(self) -> list[dict[str, Any]]:
-        """The predictions as rows of a table."""
-        found = zip(self.examples, self.scores.predicted.tolist(), self.scores.log_probabilities.tolist(), strict=True)
+        """Return the predictions as rows of a table."""
+        scores = self.scores
+        predictions = zip(self.examples, scores.predicted.tolist(), scores.log_probabilities.tolist(), strict=True)
         return [
             {
-                "example_id": one.example_id,
-                "label": one.label,
+                "example_id": example.example_id,
+                "label": example.label,
                 "predicted": predicted,
                 "log_probabilities": likely,
                 "tuned_hash": self.tuned_hash,
             }
-            for one, predicted, likely in found
+            for example, predicted, likely in predictions
         ]
 
 
-def with_prompt(passes: Passes, words: TokenizedForm, prompt: Array, examples: Sequence[LabeledExample]) -> Tested:
-    """Behind a prompt [P, d]."""
-    inputs = [one.input_ids for one in words.examples(examples)]
-    return Tested(examples, _scores(passes, words, prompt, inputs), theta_hash(prompt))
+def with_prompt(passes: Passes, words: TokenizedForm, prompt: Array, examples: Sequence[LabeledExample]) -> Evaluated:
+    """Label examples behind a prompt [P, d]."""
+    inputs = [example.input_ids for example in words.examples(examples)]
+    return Evaluated(examples, _scores(passes, words, prompt, inputs), theta_hash(prompt))
 
 
-def with_nothing(passes: Passes, words: TokenizedForm, examples: Sequence[LabeledExample]) -> Tested:
-    """The template alone."""
-    inputs = [one.input_ids for one in words.examples(examples)]
-    return Tested(examples, _scores(passes, words, _no_prompt(passes), inputs), json_hash([ZERO_SHOT]))
+def with_nothing(passes: Passes, words: TokenizedForm, examples: Sequence[LabeledExample]) -> Evaluated:
+    """Label examples by the template alone."""
+    inputs = [example.input_ids for example in words.examples(examples)]
+    return Evaluated(examples, _scores(passes, words, _no_prompt(passes), inputs), json_hash(["zero-shot"]))
 
 
 def with_demonstrations(
@@ -66,18 +66,18 @@ def with_demonstrations(
     draw: tuple[int, int],
     room: int,
     examples: Sequence[LabeledExample],
-) -> Tested:
-    """Behind demonstrations: the few training examples that `source` gives for a draw (shots, seed).
+) -> Evaluated:
+    """Label examples behind demonstrations: the training examples that `source` gives for a draw (shots, seed).
 
-    `room` are the tokens for all together.
+    `room` is the number of tokens for all together.
     """
     tokenizer = words.tokenizer.limited(room)
-    shown = [Demonstration(one.texts, one.label) for one in few_shot_split(source, *draw).train]
+    shown = [Demonstration(example.texts, example.label) for example in few_shot_split(source, *draw).train]
     demonstrated = TokenizedForm.of(source.form, words.template.form, tokenizer).template
     packer = DemonstrationPacker(tokenizer, demonstrated, words.template, shown)
-    inputs = [np.array(ids, np.int32) for ids in packer.encode([one.texts for one in examples])]
-    told = json_hash([room, [[*one.texts, str(one.label)] for one in shown]])
-    return Tested(examples, _scores(passes, words, _no_prompt(passes), inputs), told)
+    inputs = [np.array(ids, np.int32) for ids in packer.encode([example.texts for example in examples])]
+    content = json_hash([room, [[*example.texts, str(example.label)] for example in shown]])
+    return Evaluated(examples, _scores(passes, words, _no_prompt(passes), inputs), content)
 
 
 def _no_prompt(passes: Passes) -> Array:

@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from model.prompt.initial_prompt import initial_prompt
+from model.prompt.initial_prompt import Initialization, initial_prompt
 from model.t5.backbone import Backbone
 from model.tuning.official import regularizer_of
 from model.tuning.runs import Regularizer
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import PromptArtifact, read_prompt
-from tasks.methods import INITIALIZATIONS, chosen_prompt
+from tasks.methods import METHODS
 
 
 @dataclass(frozen=True)
@@ -21,26 +21,27 @@ class Start:
     """θ and ψφ* at the start of every run of a method: a learned artifact, or else an initialization by seed."""
 
     tokens: int
-    initialization: Literal["normal", "vocabulary"] = "normal"
+    initialization: Initialization = "normal"
     artifact: PromptArtifact | None = None
 
     def prompt(self, backbone: Backbone, seed: int) -> Tensor:
-        """θ of a run, [P, d]."""
+        """Return θ of a run, [P, d]."""
         if self.artifact is None:
             return initial_prompt(backbone, self.tokens, self.initialization, seed)
         return torch.from_numpy(self.artifact.prompt.copy()).to(backbone.device)
 
     def regularizer(self, backbone: Backbone) -> Regularizer | None:
-        """ψφ*, frozen; None where there is none."""
-        found = regularizer_of(self.artifact) if self.artifact else None
-        return found.to(backbone.device).requires_grad_(requires_grad=False) if found else None
+        """Return ψφ*, frozen, or None if there is none."""
+        regularizer = regularizer_of(self.artifact) if self.artifact else None
+        return regularizer.to(backbone.device).requires_grad_(requires_grad=False) if regularizer else None
 
 
 def read_start(method: str, tokens: int, prompts: Path, fields: int) -> Start:
-    """The start of a method, its prompt from the folder of all learned prompts."""
-    if method in INITIALIZATIONS:
-        return Start(tokens, INITIALIZATIONS[method])
-    folder = prompts / chosen_prompt(method, fields)
+    """Return the start of a method; a learned prompt is read from its folder in `prompts`."""
+    row = METHODS[method]
+    if row.start != "learned":
+        return Start(tokens, cast("Initialization", row.start))
+    folder = prompts / row.prompt_for(fields)
     artifact = read_prompt(folder)
     if len(artifact.prompt) != tokens:
         raise InputError(f"{folder}: has {len(artifact.prompt)} tokens, not metatrain.prompt_tokens = {tokens}")

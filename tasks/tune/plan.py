@@ -1,21 +1,22 @@
-"""What is tuned and what it is tested on: every dataset by every method, the source domain on its targets as well."""
+"""The plan of tuning: every dataset by every method, and what each is tested on; a source domain on its targets."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from model.text.datasets import SHORT, dataset_form
-from tasks.methods import FEW_SHOT, ZERO_SHOT
+from tasks.methods import METHODS
 from tasks.params.schema import Params
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What decides the runs of a dataset and a method besides data and start; plain values, so that it travels as JSON.
+    """All that decides the runs of a dataset and a method besides data and start; plain values that JSON can hold.
 
     Attributes:
         form: of the templates, sentinel or instruction.
         max_length: longest input in tokens, without the prompt.
+        settings: further parameters of the method by their keys.
     """
 
     dataset: str
@@ -28,14 +29,15 @@ class Tuning:
     batch_size: int
     epochs: int
     evaluate_every: int
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As a shard's payload holds it."""
+        """Return the values as a shard's payload holds them."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Tuning":
-        """Back from a payload."""
+        """Return the tuning that a payload holds."""
         return cls(**values | {"learning_rates": tuple(values["learning_rates"])})
 
 
@@ -54,31 +56,31 @@ class Planned:
 
 
 def planned(params: Params) -> list[Planned]:
-    """All that params.yaml asks for, in its order."""
+    """Return all that params.yaml asks for, in its order."""
     tune, domains = params.tune, params.tune.domains
     names = dict.fromkeys([*tune.datasets, *([domains.source] if domains.source else [])])
-    found = []
+    plan = []
     for dataset in names:
         targets = domains.targets if dataset == domains.source else []
         for method in tune.methods:
             for shots in _shots(params, dataset, method):
                 tuning = _tuning(params, dataset, method, shots)
-                seeds = (None,) if method == ZERO_SHOT else tuple(tune.seeds)
+                seeds = tuple(tune.seeds) if METHODS[method].examples != "none" else (None,)
                 tested_on = (dataset, *(targets if shots == tune.shots else ()))
-                found.append(Planned(tuning, seeds, tested_on))
-    return found
+                plan.append(Planned(tuning, seeds, tested_on))
+    return plan
 
 
 def _shots(params: Params, dataset: str, method: str) -> Iterator[int]:
-    """K, then the others of the sweep; nothing of zero-shot inference depends on it."""
+    """Yield K, then the others of the sweep, unless the method uses no examples."""
     tune = params.tune
     yield tune.shots
-    if method != ZERO_SHOT and dataset in tune.datasets:
+    if METHODS[method].examples != "none" and dataset in tune.datasets:
         yield from (shots for shots in tune.shot_sweep if shots != tune.shots)
 
 
 def _tuning(params: Params, dataset: str, method: str, shots: int) -> Tuning:
-    tune = params.tune
+    tune, row = params.tune, METHODS[method]
     return Tuning(
         dataset=dataset,
         method=method,
@@ -86,22 +88,25 @@ def _tuning(params: Params, dataset: str, method: str, shots: int) -> Tuning:
         form=params.metatrain.template,
         prompt_tokens=params.metatrain.prompt_tokens,
         max_length=longest(params, dataset),
-        learning_rates=tuple(tune.learning_rates),
+        learning_rates=tuple(params.at(row.learning_rates)),
         batch_size=tune.batch_size,
         epochs=tune.epochs,
         evaluate_every=tune.evaluate_every,
+        settings={key: params.at(key) for key in row.settings},
     )
 
 
 def longest(params: Params, dataset: str) -> int:
-    """The longest input of a dataset in tokens: as params.yaml says, or else as the registry does."""
+    """Return the longest input of a dataset in tokens: as params.yaml says, or else as the registry does."""
     form = dataset_form(dataset)
     usual = params.tune.max_length or (form.max_length if form else SHORT)
     return params.tune.max_lengths.get(dataset, usual)
 
 
 def decides_test(tuning: Tuning) -> dict[str, Any]:
-    """What of a tuning decides a test besides the prompt that is tested."""
+    """Return the values of a tuning that decide a test besides the prompt that is tested."""
     values = tuning.to_json()
-    names = ["dataset", "method", "shots", "form"] + (["prompt_tokens"] if tuning.method == FEW_SHOT else [])
+    names = ["dataset", "method", "shots", "form"]
+    if METHODS[tuning.method].examples == "demonstrations":  # they fill the positions of a prompt
+        names.append("prompt_tokens")
     return {name: values[name] for name in names}

@@ -15,7 +15,7 @@ from storage.errors import InputError
 from storage.prompts.prompt_artifact import PROMPT, REGULARIZER
 from storage.sources.source import AcquiredSource, read_manifest
 from storage.vectors.sentence_vectors import file_hashes, model_hash
-from tasks.methods import FEW_SHOT, INFERENCE, prompts_of
+from tasks.methods import METHODS
 from tasks.stage.contract import SHARD_STORE, Record, Shard, Stage, finished_record
 from tasks.tune.plan import Planned, decides_test, longest, planned
 from tasks.tune.results import PROMPT_FOLDER, SeedResult, TestResult, write_results
@@ -25,41 +25,41 @@ WORK = SHARD_STORE / "tune" / "checkpoints"  # among the shards: what is not fin
 
 
 @dataclass(frozen=True)
-class Given:
-    """What all shards have in common: the sources, and where things lie today."""
+class Inputs:
+    """The inputs that all shards share: the sources, and where they lie today."""
 
     stage: Stage
     backbone: AcquiredSource
     datasets: dict[str, AcquiredSource]
 
     @classmethod
-    def of(cls, stage: Stage) -> "Given":
-        """As the acquire stage left it."""
-        datasets = {one.name: one for one in read_manifest(stage.input(DATASETS))}
+    def of(cls, stage: Stage) -> "Inputs":
+        """Return the inputs as the acquire stage left them."""
+        datasets = {source.name: source for source in read_manifest(stage.input(DATASETS))}
         return cls(stage, read_manifest(stage.input(BACKBONE))[0], datasets)
 
     def data(self, name: str) -> str:
-        """What a dataset is: the names and hashes of its files."""
+        """Return the hash of a dataset's files, by name and content."""
         if name not in self.datasets:
             raise InputError(f"tune: {name} is not acquired: name it in acquire.datasets, then `supmer run acquire`")
         return model_hash(self.datasets[name])
 
     def model(self) -> Record:
-        """What the backbone is."""
+        """Return source and hash of the backbone."""
         return {"source": self.backbone.spec.partition("#")[0], "hash": model_hash(self.backbone)}
 
     def start(self, method: str) -> dict[str, list[str]]:
-        """The learned prompts that a method may start from, by the hashes of θ and φ."""
-        found = {}
-        for name in prompts_of(method):
+        """Return the hashes of θ and φ of the learned prompts that a method may start from, by name."""
+        hashes = {}
+        for name in METHODS[method].prompts:
             folder = self.stage.input(PROMPTS) / name
             if not (folder / PROMPT).is_file():
                 raise InputError(f"tune.methods: {method}: no prompt in {folder}: `supmer run metatrain` makes it")
-            found[name] = file_hashes([folder / file for file in (PROMPT, REGULARIZER) if (folder / file).is_file()])
-        return found
+            hashes[name] = file_hashes([folder / file for file in (PROMPT, REGULARIZER) if (folder / file).is_file()])
+        return hashes
 
     def hint(self, number: int, side_by_side: int) -> Record:
-        """What shards need and results do not depend on."""
+        """Return what shards need and results do not depend on."""
         stage = self.stage
         return {
             "places": {
@@ -78,43 +78,44 @@ class Given:
 
 def run(stage: Stage) -> Record:
     """Tune, test, and lay everything out as tables."""
-    given, plan = Given.of(stage), planned(stage.params)
-    seeds = _tuned(given, [one for one in plan if one.tuning.method not in INFERENCE])
-    tests = _tested(given, plan, seeds)
+    inputs, plan = Inputs.of(stage), planned(stage.params)
+    seeds = _tuned(inputs, [entry for entry in plan if METHODS[entry.tuning.method].trains != "nothing"])
+    tests = _tested(inputs, plan, seeds)
     return write_results(stage, plan, seeds, tests)
 
 
-def _tuned(given: Given, plan: Sequence[Planned]) -> list[SeedResult]:
-    """Every seed of the plan; the missing ones of a dataset and method are tuned together."""
-    stage, shards = given.stage, []
-    for one in plan:
-        payload = {"tuning": one.tuning.to_json(), "data": given.data(one.tuning.dataset), "backbone": given.model()}
-        payload["start"] = given.start(one.tuning.method)
-        shards += [(one, Shard(f"{one.name}-{seed}", payload | {"seed": seed})) for seed in one.seeds]
+def _tuned(inputs: Inputs, plan: Sequence[Planned]) -> list[SeedResult]:
+    """Return every seed of the plan; the missing ones of a dataset and method are tuned together."""
+    stage, shards = inputs.stage, []
+    for entry in plan:
+        tuning = entry.tuning
+        payload = {"tuning": tuning.to_json(), "data": inputs.data(tuning.dataset), "backbone": inputs.model()}
+        payload["start"] = inputs.start(tuning.method)
+        shards += [(entry, Shard(f"{entry.name}-{seed}", payload | {"seed": seed})) for seed in entry.seeds]
     missing = stage.unfinished("seed", take_seed, [shard for _, shard in shards])
-    groups = _groups(given, [(one, shard) for one, shard in shards if shard in missing])
+    groups = _groups(inputs, [(entry, shard) for entry, shard in shards if shard in missing])
     tuned = stage.map("tune", tune_method, groups, "epochs", live=True) if groups else []
     done = {result.shard.name: result for result in tuned}
     ready = [
-        replace(shard, hint={"group": str(done[one.name].folder)}) if shard in missing else shard
-        for one, shard in shards
+        replace(shard, hint={"group": str(done[entry.name].folder)}) if shard in missing else shard
+        for entry, shard in shards
     ]
     results = stage.map("seed", take_seed, ready, "seeds")
-    return [SeedResult(one, result) for (one, _), result in zip(shards, results, strict=True)]
+    return [SeedResult(entry, result) for (entry, _), result in zip(shards, results, strict=True)]
 
 
-def _groups(given: Given, missing: Sequence[tuple[Planned, Shard]]) -> list[Shard]:
-    """One shard for each dataset and method that has something to tune."""
+def _groups(inputs: Inputs, missing: Sequence[tuple[Planned, Shard]]) -> list[Shard]:
+    """Return one shard for each dataset and method that has something to tune."""
     by_name: dict[str, list[tuple[Planned, Shard]]] = {}
-    for one, shard in missing:
-        by_name.setdefault(one.name, []).append((one, shard))
-    made = []
+    for entry, shard in missing:
+        by_name.setdefault(entry.name, []).append((entry, shard))
+    groups = []
     for number, (name, members) in enumerate(by_name.items()):
-        planned_one, first = members[0]
+        entry, first = members[0]
         payload = first.payload | {"seeds": [shard.payload["seed"] for _, shard in members]}
         del payload["seed"]
-        made.append(Shard(name, payload, planned_one.tuning.epochs, given.hint(number, len(by_name))))
-    return made
+        groups.append(Shard(name, payload, entry.tuning.epochs, inputs.hint(number, len(by_name))))
+    return groups
 
 
 def tune_method(payload: Record, folder: Path) -> Record:
@@ -125,7 +126,7 @@ def tune_method(payload: Record, folder: Path) -> Record:
 
 
 def take_seed(payload: Record, folder: Path) -> Record:
-    """The results of one seed as a shard of its own."""
+    """Take the results of one seed over as a shard of its own."""
     group, seed = Path(payload["group"]), str(payload["seed"])
     for path in sorted((group / seed).rglob("*")):
         if path.is_file():
@@ -136,40 +137,40 @@ def take_seed(payload: Record, folder: Path) -> Record:
     return record
 
 
-def _tested(given: Given, plan: Sequence[Planned], seeds: Sequence[SeedResult]) -> list[TestResult]:
-    """Every seed of every method on all it is to be tested on."""
-    held: dict[tuple[str, int | None], SeedResult] = {(one.planned.name, one.seed): one for one in seeds}
-    wanted = [(one, seed, name) for one in plan for seed in one.seeds for name in one.tested_on]
+def _tested(inputs: Inputs, plan: Sequence[Planned], seeds: Sequence[SeedResult]) -> list[TestResult]:
+    """Return the test of every seed of every method on all it is to be tested on."""
+    tuned: dict[tuple[str, int | None], SeedResult] = {(seed.planned.name, seed.seed): seed for seed in seeds}
+    wanted = [(entry, seed, name) for entry in plan for seed in entry.seeds for name in entry.tested_on]
     shards = [
-        _test_shard(given, one, held.get((one.name, seed)), seed, name, (number, len(wanted)))
-        for number, (one, seed, name) in enumerate(wanted)
+        _test_shard(inputs, entry, tuned.get((entry.name, seed)), seed, name, (number, len(wanted)))
+        for number, (entry, seed, name) in enumerate(wanted)
     ]
-    results = given.stage.map("test", test_method, shards, "tests")
-    return [TestResult(one, seed, name, result) for (one, seed, name), result in zip(wanted, results, strict=True)]
+    results = inputs.stage.map("test", test_method, shards, "tests")
+    return [TestResult(entry, seed, name, result) for (entry, seed, name), result in zip(wanted, results, strict=True)]
 
 
 def _test_shard(
-    given: Given, one: Planned, tuned: SeedResult | None, seed: int | None, tested_on: str, place: tuple[int, int]
+    inputs: Inputs, entry: Planned, tuned: SeedResult | None, seed: int | None, tested_on: str, place: tuple[int, int]
 ) -> Shard:
-    params = given.stage.params
+    params = inputs.stage.params
     payload: Record = {
-        "test": decides_test(one.tuning),
+        "test": decides_test(entry.tuning),
         "seed": seed,
         "tested_on": tested_on,
-        "data": given.data(tested_on),
+        "data": inputs.data(tested_on),
         "limit": params.tune.test_examples,
         "draw": params.seed,
         "max_length": longest(params, tested_on),
-        "backbone": given.model(),
+        "backbone": inputs.model(),
         "learning_rate": tuned.learning_rate if tuned else None,
         "prompt": tuned.tuned_hash if tuned else None,
     }
-    if one.tuning.method == FEW_SHOT:
-        payload["train_data"] = given.data(one.tuning.dataset)
-    hint = given.hint(*place)
+    if METHODS[entry.tuning.method].examples == "demonstrations":
+        payload["train_data"] = inputs.data(entry.tuning.dataset)
+    hint = inputs.hint(*place)
     if tuned:
         hint["prompt_folder"] = str(tuned.result.folder / PROMPT_FOLDER)
-    name = f"{one.name}-{seed}-on-{tested_on}" if seed is not None else f"{one.name}-on-{tested_on}"
+    name = f"{entry.name}-{seed}-on-{tested_on}" if seed is not None else f"{entry.name}-on-{tested_on}"
     return Shard(name, payload, hint=hint)
 
 

@@ -28,12 +28,12 @@ class TokenizedForm:
         template = dataset_template(cast("Form", form), dataset)
         return cls(template, tokenizer, label_tokens(tokenizer, template))
 
-    def examples(self, given: Sequence[LabeledExample]) -> list[Example]:
-        """In tokens, in their order."""
-        encoded = self.tokenizer.encode(self.template, [one.texts for one in given])
+    def examples(self, labeled: Sequence[LabeledExample]) -> list[Example]:
+        """Return the examples in tokens, in their order."""
+        inputs = self.tokenizer.encode(self.template, [example.texts for example in labeled])
         return [
-            Example(one.example_id, one.label, np.array(found.ids, np.int32), self.label_ids[one.label])
-            for one, found in zip(given, encoded, strict=True)
+            Example(example.example_id, example.label, np.array(encoded.ids, np.int32), self.label_ids[example.label])
+            for example, encoded in zip(labeled, inputs, strict=True)
         ]
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from model.meta.trainer import Rates
+from storage.task_formats import LABELED
 from support.training_room import metatrain_params
-from tasks.metatrain.variants import LABELED, Training, trainings
+from tasks.metatrain.variants import Training, trainings
 from tasks.params.file import load
 
 PROFILES = Path(__file__).parents[3] / "profiles"

@@ -89,6 +89,10 @@ def test_a_source_survives_as_it_was_typed(params_file, source):
         ("tune.seeds.0=5", "-S: tune.seeds.0: unknown key (got 5); did you mean tune.seeds?"),
         ("smaple.nothing=5", "-S: smaple.nothing: unknown key (got 5); did you mean a key of sample?"),
         ("nosuch.key=1", f"-S: nosuch.key: unknown key (got 1); {SECTIONS}"),
+        ("tune.optimizer=adamw", ("-S: tune.optimizer: no longer a key (got adamw); "
+         "prompts are always tuned with AdamW: leave it out")),
+        ("tune.fine_tuning.learning_rates=[1]", ("-S: tune.fine_tuning.learning_rates: no longer a key (got [1]); "
+         "tuning of all weights is not built: leave it out")),
         ("embed=5", "-S: embed: a section, set one of its keys (model, dtype, batch_size)"),
         ("tune.seeds=[1", "-S: tune.seeds: not valid YAML: expected ',' or ']', but got '<stream end>' (got [1)"),
         ("sample.budget_mb=much", '-S: sample.budget_mb: expected a number (got "much")'),

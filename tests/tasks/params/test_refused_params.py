@@ -45,7 +45,17 @@ from tasks.params.file import load
          "wheel:…, hf:…, path:…, made:…: for example hf:org/name@revision#path=data/*.parquet")),
         ("  backbone: hf:a/backbone\n", "", "params.yaml:3: acquire.backbone: missing (expected text)"),
         ("methods: [pt]", "optimizer: adam",
-         'params.yaml:20: tune.optimizer: must be one of adamw (got "adam"); did you mean adamw?'),
+         ('params.yaml:20: tune.optimizer: no longer a key (got "adam"); '
+         "prompts are always tuned with AdamW: leave it out")),
+        ("methods: [pt]", "fine_tuning: {zero_stage: 2}",
+         ('params.yaml:20: tune.fine_tuning: no longer a key (got {"zero_stage": 2}); '
+         "tuning of all weights is not built: leave it out")),
+        ("methods: [pt]", "methods: [pt, suppmer]", ("params.yaml:20: tune.methods[1]: must be one of zero-shot, "
+         "few-shot, prefix-tuning, p-tuning-v2, ft, pt, pt-vocabulary, ppt, unified-ppt, metapt, supmer, only-sp, "
+         "only-mc, only-ss, without-ta, without-curriculum, without-mgr, supmer-labeled, supmer-mixed "
+         '(got "suppmer"); did you mean supmer?')),
+        ("methods: [pt]", "methods: [ft]",
+         'params.yaml:20: tune.methods: names ft, which is not built yet: leave it out (got ["ft"])'),
         ("seed: 3", "seed: 3\nseed: 4", "params.yaml:3: seed: given twice in one section: keep one"),
         ("  budget_mb", "\tbudget_mb", "params.yaml:13: a tab at the start of the line: YAML wants spaces"),
         ("seed: 3", "seed: \x07", "params.yaml:2: a control character that YAML forbids: remove it"),
@@ -106,6 +116,20 @@ def test_a_file_that_cannot_be_read_is_refused(params_file):
         (["metatrain.augmentation.mode=none", "metatrain.variants=[without-ta]"],
          ("metatrain.variants: names without-ta, but metatrain.augmentation.mode = none takes that out of supmer "
          'itself (got ["without-ta"])')),
+        (["metatrain.augmentation.mode=vanilla", "metatrain.variants=[supmer, without-curriculum]"],
+         ("metatrain.variants: names without-curriculum, but metatrain.augmentation.mode = vanilla takes that out of "
+         'supmer itself (got ["supmer", "without-curriculum"])')),
+        (["metatrain.formats=[mc, ss]", "metatrain.variants=[ppt]", "tune.methods=[ppt]"],
+         ("tune.methods: names ppt, whose prompt for pairs is ppt-sp, but metatrain.formats leaves sp out "
+         '(got ["ppt"])')),
+        (["metatrain.kinds=[ss]", "metatrain.variants=[supmer-mixed]", "acquire.datasets={a: path:/a}",
+          "materialize.labeled.datasets=[a]"],
+         'metatrain.kinds: leaves out the labeled tasks of supmer-mixed (got ["ss"])'),
+        (["materialize.format_mix.sp=0", "materialize.format_mix.mc=0", "materialize.format_mix.ss=0",
+          "acquire.datasets={a: path:/a}", "materialize.labeled.datasets=[a]",
+          "metatrain.variants=[supmer-labeled, only-ss]"],
+         ("metatrain.variants: names only-ss, which learns from unlabeled tasks, but materialize.format_mix is 0 "
+         '(got ["supmer-labeled", "only-ss"])')),
         (["materialize.format_mix.ss=0"],
          ("metatrain.formats: names ss, but materialize.format_mix.ss = 0: there would be no such task "
          '(got ["sp", "mc", "ss"])')),
@@ -131,8 +155,8 @@ def test_a_file_that_cannot_be_read_is_refused(params_file):
          "tune.domains.targets: names tune.domains.source = books, which is tested anyway (got [\"books\"])"),
         (["acquire.datasets={a: path:/a, b: path:/b}", "tune.domains.source=a", "tune.domains.targets=[b]",
           "materialize.labeled.datasets=[b]"],
-         ("tune.domains.targets: names b, all of which is for testing, but materialize.labeled.datasets trains on it "
-         '(got ["b"])')),
+         ("tune.domains.targets: names b, all of which is for evaluation, but materialize.labeled.datasets trains on "
+         'it (got ["b"])')),
         (["report.datasets=[mr]"],
          'report.datasets: names mr, which neither tune.datasets nor tune.domains measures (got ["mr"])'),
     ],

@@ -1,0 +1,91 @@
+"""The contract of a method's module: the table of methods names the module, which defines `tune` and `evaluate`.
+
+A method that trains nothing needs no `tune`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from model.prompt.passes import Passes
+from tasks.labeled.dataset import LabeledDataset, LabeledExample
+from tasks.methods import METHODS
+from tasks.stage.contract import Record
+from tasks.stage.progress import say, tell
+from tasks.tune.evaluation import Evaluated
+from tasks.tune.plan import Tuning
+from tasks.tune.seed_tuning import Work
+from tasks.tune.tokenized_form import TokenizedForm
+
+
+@dataclass(frozen=True)
+class TuningJob:
+    """Seeds of one dataset to be tuned together by one method.
+
+    Attributes:
+        words: the dataset's template and label words in tokens.
+        passes: of the frozen backbone, on the device to be used.
+        prompts: the folder of the prompts that `metatrain` learned.
+        backbone: source and hash of the backbone.
+        work: the place of checkpoints.
+        folder: the place of the results, a folder SEED for each seed.
+    """
+
+    tuning: Tuning
+    seeds: Sequence[int]
+    dataset: LabeledDataset
+    words: TokenizedForm
+    passes: Passes
+    prompts: Path
+    backbone: Record
+    work: Work
+    folder: Path
+
+    def tell(self, share: float, note: str) -> None:
+        """Report the share that is done, with a remark."""
+        tell(self.folder, int(share * self.tuning.epochs), note)
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        say(self.folder, line)
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """Examples of one dataset to be labeled by one method.
+
+    Attributes:
+        method: its name.
+        shots: labeled examples of each label.
+        seed: of their draw; None for a method that uses none.
+        source: the dataset that demonstrations come from; None for a method without demonstrations.
+        room: positions of prompt and input together, in tokens.
+        tuned: the folder `prompt` of the results of the seed; None for a method that trains nothing.
+    """
+
+    method: str
+    shots: int
+    seed: int | None
+    examples: Sequence[LabeledExample]
+    words: TokenizedForm
+    passes: Passes
+    source: LabeledDataset | None
+    room: int
+    tuned: Path | None
+
+
+class MethodModule(Protocol):
+    """A module that the table of methods names."""
+
+    def tune(self, job: TuningJob) -> dict[str, Record]:
+        """Tune the seeds together, write the results of each and return its record (`tasks.tune.results` reads it)."""
+
+    def evaluate(self, job: EvaluationJob) -> Evaluated:
+        """Label the examples."""
+
+
+def method_module(name: str) -> MethodModule:
+    """Return the module of a method."""
+    return cast("MethodModule", import_module(METHODS[name].module))
