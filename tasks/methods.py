@@ -205,7 +205,8 @@ _ROWS = (
     ),
 )  # fmt: skip
 
-METHODS: Mapping[str, Method] = MappingProxyType({row.name: row for row in _ROWS})
+_BY_NAME = {row.name: row for row in _ROWS}
+METHODS: Mapping[str, Method] = MappingProxyType(_BY_NAME)
 """Every method by name, in the order of the paper's rows."""
 
 META_TRAINED: Mapping[str, MetaTraining] = MappingProxyType(

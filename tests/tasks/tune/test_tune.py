@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import PromptArtifact, prompt_hash, read_prompt, write_prompt
+from support import added_method
 from support.training_room import save_backbone
 from support.tuning_room import link_sets, write_learned, write_sets
 from support.vector_corpus import Corpus, contents
+from tasks import methods
 from tasks.params.schema import Params
 from tasks.tune import results
 from tasks.tune import stage as tune
@@ -335,3 +338,13 @@ def test_methods_that_are_not_built_are_refused_by_name(method):
     acquire = {"backbone": "hf:a/b", "embedder": "hf:a/b", "corpus": {"own": "path:x"}}
     with pytest.raises(ValueError, match=f"names {method}, which is not built yet"):
         Params(acquire=acquire, tune={"methods": ["pt", method]})
+
+
+def test_a_new_method_needs_a_row_of_the_table_and_a_module_and_nothing_else(corpus, monkeypatch):
+    added = replace(methods.METHODS["p-tuning-v2"], module="support.added_method", settings=("tune.epochs",))
+    monkeypatch.setitem(methods._BY_NAME, added.name, added)
+    run(corpus, methods=["pt", added.name], seeds=[10])
+    assert added_method.settings == {"tune.epochs": SMALL["epochs"]}
+    scores = query(corpus, "SELECT method, score FROM scores WHERE chosen ORDER BY 1")
+    assert scores[0] == (added.name, scores[1][1])  # it does as PT does
+    assert (corpus.root / results.PROMPTS / "first" / added.name / "prompt.safetensors").is_file()
