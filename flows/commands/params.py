@@ -77,7 +77,7 @@ def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str,
       supmer params show paper-t5-base --explain
       supmer params show -S sample.budget_mb=5 --json
     """
-    from tasks.params.reference import flatten, knobs
+    from tasks.params.reference import flatten, parameters
     from tasks.params.schema_base import shown
 
     root = _root()
@@ -88,7 +88,7 @@ def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str,
     if as_json:
         print_json(values)
         return
-    meanings = {knob.key: f"{knob.description} ({knob.type})" for knob in knobs()}
+    meanings = {parameter.key: f"{parameter.description} ({parameter.type})" for parameter in parameters()}
     for key, value in flatten(values).items():
         click.echo(f"{key}: {shown(value)}")
         if explain:

@@ -1,4 +1,4 @@
-"""What differs between two sets of parameters, and which profile one is nearest to."""
+"""The differences between two sets of parameters, and the profile nearest to one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Change:
 
     @property
     def is_empty(self) -> bool:
-        """An empty mapping flattens to itself: beside the other side's entries it says nothing."""
+        """True if both sides are empty mappings or absent: the entries of the other side say it all."""
         return all(side is ABSENT or side == {} for side in (self.before, self.after))
 
     def __str__(self) -> str:
@@ -36,22 +36,22 @@ class Change:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """Every key whose values differ, stage by stage; both sides as in params.yaml (`Params.model_dump()`)."""
+    """Return every key whose values differ, stage by stage; both sides as in params.yaml (`Params.model_dump()`)."""
     old, new = flatten(before), flatten(after)
     stages = {name: rank for rank, name in enumerate(Params.model_fields)}
     keys = sorted({**new, **old}, key=lambda key: stages.get(key.partition(".")[0], -1))
-    found = [Change(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in keys]
-    return [change for change in found if change.before != change.after and not change.is_empty]
+    compared = [Change(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in keys]
+    return [change for change in compared if change.before != change.after and not change.is_empty]
 
 
 def profiles(root: Path) -> dict[str, Path]:
-    """The profiles of a workspace by name, the default first."""
-    found = {path.stem: path for path in sorted((root / PROFILES).glob("*.yaml"))}
-    return {name: found[name] for name in sorted(found, key=lambda name: (name != DEFAULT, name))}
+    """Return the profiles of a workspace by name, the default first."""
+    paths = {path.stem: path for path in sorted((root / PROFILES).glob("*.yaml"))}
+    return {name: paths[name] for name in sorted(paths, key=lambda name: (name != DEFAULT, name))}
 
 
 def profile(root: Path, name: str) -> Path:
-    """The file of a profile, or a refusal that names the nearest."""
+    """Return the file of a profile; raise InputError with the nearest name if there is none."""
     known = profiles(root)
     if name in known:
         return known[name]
@@ -61,12 +61,12 @@ def profile(root: Path, name: str) -> Path:
 
 
 def purpose(path: Path) -> str:
-    """The first line of a profile's head comment."""
+    """Return the first line of a profile's head comment."""
     lines = path.read_text("utf-8").splitlines()
     return lines[0].lstrip("# ").rstrip() if lines and lines[0].startswith("#") else ""
 
 
 def nearest_profile(root: Path, params: Params) -> tuple[str, list[Change]] | None:
-    """The profile that differs least from the parameters, and in what; None where there is no profile."""
+    """Return the profile that differs least from the parameters, and in what; None if there is no profile."""
     compared = [(name, changes(load(path).model_dump(), params.model_dump())) for name, path in profiles(root).items()]
     return min(compared, key=lambda pair: len(pair[1]), default=None)

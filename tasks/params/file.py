@@ -32,11 +32,11 @@ class Document:
 
     @property
     def name(self) -> str:
-        """The file as a person in the working directory would call it."""
+        """The path, relative to the working directory if the file is below it."""
         return str(self.path.relative_to(Path.cwd())) if self.path.is_relative_to(Path.cwd()) else os.fspath(self.path)
 
     def place(self, path: Sequence[Any]) -> Place:
-        """Where a key stands: `-S` if it was set there, else file and line (of its section, if it is absent)."""
+        """Return where a key stands: `-S` if it was set there, else file and line (of its group, if it is absent)."""
         if any(tuple(path[: len(key)]) == key for key in self.assigned):
             return "-S"
         heads = (tuple(path[:end]) for end in range(len(path), 0, -1))
@@ -50,12 +50,12 @@ class Document:
 
 
 def load(path: Path) -> Params:
-    """The parameters of a file, or every problem it has, one line each."""
+    """Return the parameters of a file; raise InputError with a line for each problem."""
     return validate(read(path))
 
 
 def read(path: Path) -> Document:
-    """A parameter file as it stands: YAML, but not yet checked against the schema."""
+    """Return a parameter file as it stands: YAML, but not yet checked by the schema."""
     path = path.absolute()
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -69,7 +69,7 @@ def read(path: Path) -> Document:
 
 
 def parse(path: Path, text: str) -> Document:
-    """A parameter file with this text."""
+    """Return the parameter file with this text."""
     document = Document(path, text, {})
     try:
         values = _with_text_keys(YAML(typ="safe").load(text))  # as DVC does, so that both see the same types
@@ -81,22 +81,22 @@ def parse(path: Path, text: str) -> Document:
         raise InputError(f"{document.name}: empty: `supmer params use quickstart` fills it")
     if not isinstance(values, dict):
         kind = "a list" if isinstance(values, list) else "a single value"
-        raise InputError(f"{document.name}:1: expected sections such as `sample:` at the top, got {kind}")
+        raise InputError(f"{document.name}:1: expected groups such as `sample:` at the top, got {kind}")
     return replace(document, values=values)
 
 
 def validate(document: Document) -> Params:
-    """The document's values as parameters, or every problem, one line each."""
+    """Return the document's values as parameters; raise InputError with a line for each problem."""
     try:
         return Params.model_validate(document.values)
     except ValidationError as error:
-        lines = [*refusals(error, document.place), *_between_sections(document, error)]
+        lines = [*refusals(error, document.place), *_between_groups(document, error)]
         raise InputError("\n".join(dict.fromkeys(lines))) from None
 
 
-def _between_sections(document: Document, error: ValidationError) -> Iterator[str]:
-    """What pydantic does not come to once a section is refused: whether the sections fit each other."""
-    if all(problem["type"] == IMPOSSIBLE for problem in error.errors()):  # else there are no sections to compare
+def _between_groups(document: Document, error: ValidationError) -> Iterator[str]:
+    """Yield what pydantic does not reach once a group is refused: the problems between groups."""
+    if all(problem["type"] == IMPOSSIBLE for problem in error.errors()):  # else there are no groups to compare
         params = Params.model_validate(document.values, context=ONE_BY_ONE)
         yield from combinations(params.problems(), document.place)
 
@@ -107,14 +107,14 @@ def save(document: Document) -> None:
 
 
 def _with_text_keys(value: Any) -> Any:
-    """A name such as 2024 is text, though YAML reads a number."""
+    """Return the value with text as keys: a name such as 2024 is text, though YAML reads a number."""
     if isinstance(value, dict):
         return {str(key): _with_text_keys(item) for key, item in value.items()}
     return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def _lines(node: Node, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """The line of each key and list item, by its path."""
+    """Yield the path and the line of each key and list item."""
     if isinstance(node, MappingNode):
         for key, value in node.value:
             yield (*path, str(key.value)), key.start_mark.line + 1
@@ -126,7 +126,7 @@ def _lines(node: Node, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 
 
 def _syntax_problem(document: Document, error: Exception) -> str:
-    """One line for what the YAML parser refuses."""
+    """Return a line on what the YAML parser refuses."""
     if isinstance(error, ReaderError):
         line = document.text.count("\n", 0, error.position) + 1
         return f"{document.name}:{line}: a control character that YAML forbids: remove it"
@@ -137,7 +137,7 @@ def _syntax_problem(document: Document, error: Exception) -> str:
     source = document.text.splitlines()[mark.line : mark.line + 1]
     if isinstance(error, DuplicateKeyError):
         key = source[0][mark.column :].partition(":")[0].strip() if source else ""
-        return f"{where}: {key}: given twice in one section: keep one"
+        return f"{where}: {key}: given twice in one group: keep one"
     if source and "\t" in source[0][: len(source[0]) - len(source[0].lstrip())]:
         return f"{where}: a tab at the start of the line: YAML wants spaces"
     return f"{where}: not valid YAML ({error.problem})"

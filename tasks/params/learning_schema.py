@@ -7,7 +7,7 @@ from pydantic import Field
 
 from storage.task_formats import ANCHOR_KINDS, FORMATS
 from tasks.methods import META_TRAINED, METHODS
-from tasks.params.schema_base import Count, Distinct, Impossible, Name, Rate, Section, defaults, impossible, shown
+from tasks.params.schema_base import Count, Distinct, Impossible, Name, ParamGroup, Rate, defaults, impossible, shown
 
 SEEDS = 2**31  # seeds of tuning are below it
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ else:  # choices that are tables elsewhere: a type checker cannot see them
     Method, Variant = Literal[tuple(METHODS)], Literal[tuple(META_TRAINED)]
 
 
-class InnerParams(Section):
+class InnerParams(ParamGroup):
     """The inner step θ' = θ − α1·ψφ(g) on the support set."""
 
     learning_rate: Rate = Field(0.1, description="α1, the size of the inner step")
@@ -30,7 +30,7 @@ class InnerParams(Section):
     steps: Count = Field(1, description="Inner steps; the derivative passes through the gradient of the last one")
 
 
-class AugmentationParams(Section):
+class AugmentationParams(ParamGroup):
     """Mixing a task's query set with another task's, more as the gradients come to agree."""
 
     mode: Literal["curriculum", "vanilla", "none"] = Field(
@@ -50,7 +50,7 @@ class AugmentationParams(Section):
     )
 
 
-class RegularizerParams(Section):
+class RegularizerParams(ParamGroup):
     """ψφ(g) = z·h(g) + (1−z)·g, the learned regularization of gradients."""
 
     enabled: bool = Field(True, description="false: ψ is the identity and φ is empty (w/o mgr)")
@@ -65,7 +65,7 @@ class RegularizerParams(Section):
     )
 
 
-class PptParams(Section):
+class PptParams(ParamGroup):
     """Plain self-supervised training of a prompt: the PPT and Unified-PPT baselines."""
 
     learning_rate: Rate = Field(0.1, description="Peak learning rate")
@@ -79,13 +79,13 @@ class PptParams(Section):
     max_length: Count = Field(512, description="Longest input in tokens, without the prompt")
 
     def problems(self) -> Iterator[Impossible]:
-        """Steps that end before the first validation."""
+        """Yield steps that end before the first validation."""
         if self.validate_every > self.steps:
             text = f"is above metatrain.ppt.steps = {self.steps}: nothing would ever be validated"
             yield impossible("metatrain.ppt.validate_every", self.validate_every, text, "metatrain.ppt.steps")
 
 
-class MetaptParams(Section):
+class MetaptParams(ParamGroup):
     """MAML on labeled tasks without ψ and mixing: the MetaPT baseline."""
 
     inner_learning_rate: Rate = Field(0.08, description="Size of the inner step")
@@ -93,7 +93,7 @@ class MetaptParams(Section):
     patience: Count = Field(6, description="Validations without gain before it stops")
 
 
-class MetatrainParams(Section):
+class MetatrainParams(ParamGroup):
     """Learning (θ*, φ*) from the materialized tasks."""
 
     template: Literal["sentinel", "instruction"] = Field(
@@ -104,7 +104,7 @@ class MetatrainParams(Section):
         "normal", description="Where θ starts: normal noise, or embeddings of random words of the vocabulary"
     )
     variants: Annotated[list[Variant], Distinct] = Field(
-        ["supmer"], min_length=1, description="What is trained: supmer, its ablations, the trained baselines"
+        ["supmer"], min_length=1, description="Prompts to train: supmer, its ablations, the trained baselines"
     )
     formats: Annotated[list[Format], Distinct] = Field(
         ["sp", "mc", "ss"], min_length=1, description="Anchor task formats that supmer sees"
@@ -176,14 +176,14 @@ class MetatrainParams(Section):
                 yield impossible("metatrain.variants", self.variants, text, f"metatrain.{key}")
 
 
-class DomainParams(Section):
+class DomainParams(ParamGroup):
     """Domain generalization: one prompt tuned on the source, tested on the source and every target."""
 
     source: Name | None = Field(None, description="Dataset the prompt is tuned on; null: no such experiment")
     targets: Annotated[list[Name], Distinct] = Field([], description="Datasets it is tested on beside the source")
 
     def problems(self) -> Iterator[Impossible]:
-        """Targets without a source, or the source among them."""
+        """Yield targets without a source, or the source among them."""
         if self.targets and self.source is None:
             text = "needs a domain to tune on, but tune.domains.source = null"
             yield impossible("tune.domains.targets", self.targets, text, "tune.domains.source")
@@ -192,7 +192,7 @@ class DomainParams(Section):
             yield impossible("tune.domains.targets", self.targets, text, "tune.domains.source")
 
 
-class TuneParams(Section):
+class TuneParams(ParamGroup):
     """Few-shot tuning from each initialization, and domain generalization."""
 
     datasets: Annotated[list[Name], Distinct] = Field([], description="Few-shot datasets, by their name in acquire")
@@ -225,8 +225,8 @@ class TuneParams(Section):
                 yield impossible("tune.methods", self.methods, f"names {method}, which is not built yet: leave it out")
 
 
-class ReportParams(Section):
-    """What the report shows."""
+class ReportParams(ParamGroup):
+    """Contents of the report."""
 
     datasets: Annotated[list[Name], Distinct] = Field(
         [], description="Columns of the table, in order; empty: all of tune"

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 
 from tasks.params.changed_keys import changed
-from tasks.params.reference import nearest_key, sections, spell, value_type
+from tasks.params.reference import group_names, nearest_key, spell, value_type
 from tasks.params.schema_base import IMPOSSIBLE, SAID_WHOLE, Impossible, shown
 
 Place = str
@@ -20,8 +20,8 @@ _EXPECTED = {
     "bool_type": "true or false",
     "list_type": "a list",
     "dict_type": "a mapping of names to values",
-    "model_type": "a section of keys",
-    "model_attributes_type": "a section of keys",
+    "model_type": "a group of keys",
+    "model_attributes_type": "a group of keys",
 }
 _BOUNDS = {
     "greater_than": ("above", "gt"),
@@ -32,7 +32,7 @@ _BOUNDS = {
 
 
 def refusals(error: ValidationError, place: Callable[[Sequence[Any]], Place]) -> Iterator[str]:
-    """One line for each problem, in the order of the schema."""
+    """Yield a line for each problem, in the order of the schema."""
     for problem in error.errors(include_url=False):
         if problem["type"] == IMPOSSIBLE:
             yield from combinations(problem["ctx"]["problems"], place)
@@ -42,7 +42,7 @@ def refusals(error: ValidationError, place: Callable[[Sequence[Any]], Place]) ->
 
 
 def combinations(problems: Iterable[Impossible], place: Callable[[Sequence[Any]], Place]) -> Iterator[str]:
-    """One line for each combination that cannot work."""
+    """Yield a line for each combination that cannot work."""
     for problem in problems:
         paths = [key.split(".") for key in (problem.key, *problem.others)]
         where = "-S" if "-S" in map(place, paths) else place(paths[0])
@@ -50,7 +50,7 @@ def combinations(problems: Iterable[Impossible], place: Callable[[Sequence[Any]]
 
 
 def dotted(path: Sequence[Any]) -> str:
-    """A key in full, list positions in brackets: `tune.seeds[2]`."""
+    """Return a key in full, list positions in brackets: `tune.seeds[2]`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
@@ -62,10 +62,10 @@ def unknown(path: Sequence[Any]) -> str:
     nearest = nearest_key(names)
     if nearest:
         return f"unknown key; did you mean {nearest}?"
-    if path[0] in sections():
+    if path[0] in group_names():
         return "unknown key"
-    close = get_close_matches(str(path[0]), sections(), n=1)
-    hint = f"did you mean a key of {close[0]}?" if close else f"the sections are: {', '.join(sections())}"
+    close = get_close_matches(str(path[0]), group_names(), n=1)
+    hint = f"did you mean a key of {close[0]}?" if close else f"the groups are: {', '.join(group_names())}"
     return f"unknown key; {hint}"
 
 
@@ -76,7 +76,7 @@ def _described(problem: Any, path: tuple[Any, ...]) -> str:
         return f"{head} ({_got(value)})" + (f"; {tail}" if tail else "")
     if kind == "missing":
         return (
-            f"missing (expected {spell(value_type(path))})" if len(path) > 1 else "missing (expected a section of keys)"
+            f"missing (expected {spell(value_type(path))})" if len(path) > 1 else "missing (expected a group of keys)"
         )
     if kind in SAID_WHOLE:
         return str(context["text"])

@@ -1,4 +1,4 @@
-"""`-S stage.key=value`: values put into the text of params.yaml, the rest of which stays as it is."""
+"""`-S stage.key=value`: values written into the text of params.yaml, the rest of which stays as it is."""
 
 import copy
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from storage.errors import InputError
 from tasks.params.file import Document, parse
 from tasks.params.messages import unknown
-from tasks.params.reference import KeyPath, section_type, value_type
+from tasks.params.reference import KeyPath, group_type, value_type
 from tasks.params.schema_base import shown
 
 
 def override(document: Document, assignments: Iterable[str]) -> Document:
-    """The document with each `stage.key=value` set, not yet checked against the schema; the file is untouched."""
+    """Return the document with each `stage.key=value` set, not yet checked by the schema; the file is untouched."""
     for assignment in assignments:
         path, text = _split(assignment)
         value, written = _value(path, text)
@@ -43,18 +43,18 @@ def _split(assignment: str) -> tuple[KeyPath, str]:
     if not equals or not all(path):
         raise InputError(f"-S {assignment}: expected KEY=VALUE, for example -S sample.budget_mb=5")
     try:
-        section = section_type(value_type(path))
+        group = group_type(value_type(path))
     except KeyError:
         head, _, tail = unknown(path).partition("; ")
         raise InputError(f"-S: {key}: {head} (got {text})" + (f"; {tail}" if tail else "")) from None
-    if section is not None:
-        keys = ", ".join(section.model_fields)
-        raise InputError(f"-S: {key}: a section, set one of its keys ({keys})")
+    if group is not None:
+        keys = ", ".join(group.model_fields)
+        raise InputError(f"-S: {key}: a group, set one of its keys ({keys})")
     return path, text
 
 
 def _value(path: KeyPath, text: str) -> tuple[Any, str]:
-    """The value meant, and how to write it; text is taken literally, so that a source may hold ':' and '#'."""
+    """Return the value and how to write it; text is taken literally, so that a source may hold ':' and '#'."""
     stripped = text.strip()
     kinds = _kinds(value_type(path))
     if str in kinds and stripped[:1] not in ("'", '"') and not (type(None) in kinds and stripped in ("null", "~")):
@@ -83,7 +83,7 @@ def _reads_as(text: str, value: Any) -> bool:
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """The plain types a value may have."""
+    """Return the plain types that a value may have."""
     if get_origin(annotation) is Annotated:
         return _kinds(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -92,7 +92,7 @@ def _kinds(annotation: Any) -> set[Any]:
 
 
 def _quoted(text: str) -> str:
-    """A string as YAML, plain if that reads back as the same string wherever it may stand."""
+    """Return a string as YAML, plain if that reads back as the same string wherever it may stand."""
     return text if text.isprintable() and _reads_as(text, text) else f'"{"".join(map(_escaped, text))}"'
 
 
@@ -114,7 +114,7 @@ def _expected(values: dict[str, Any], path: KeyPath, value: Any) -> dict[str, An
 
 
 def _with_value(text: str, path: KeyPath, written: str) -> str:
-    """The text with one value replaced or added; every other character stays."""
+    """Return the text with one value replaced or added; every other character stays."""
     node: Node = YAML().compose(text)
     after = 0
     for depth, name in enumerate(path):

@@ -1,4 +1,4 @@
-"""The schema seen from outside: every knob by its dotted key, with its type, range, default and meaning."""
+"""The reference of parameters: every dotted key with its type, range, default and meaning."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from storage.atomic import write_bytes
 from tasks.params.schema import Params
-from tasks.params.schema_base import Section, shown
+from tasks.params.schema_base import ParamGroup, shown
 
 KeyPath = tuple[str, ...]
 REQUIRED = "required"
@@ -27,8 +27,8 @@ _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 @dataclass(frozen=True)
-class Knob:
-    """One key of params.yaml that holds a value."""
+class Parameter:
+    """A key of params.yaml that holds a value."""
 
     key: str
     type: str
@@ -37,33 +37,33 @@ class Knob:
 
 
 @cache
-def knobs() -> tuple[Knob, ...]:
-    """Every knob, in the order of params.yaml."""
-    return tuple(_knobs(Params, ()))
+def parameters() -> tuple[Parameter, ...]:
+    """Return every parameter, in the order of params.yaml."""
+    return tuple(_parameters(Params, ()))
 
 
-def _knobs(section: type[Section], path: KeyPath) -> Iterator[Knob]:
-    for name, field in section.model_fields.items():
-        inner = section_type(field.annotation)
+def _parameters(group: type[ParamGroup], path: KeyPath) -> Iterator[Parameter]:
+    for name, field in group.model_fields.items():
+        inner = group_type(field.annotation)
         if inner is not None:
-            yield from _knobs(inner, (*path, name))
+            yield from _parameters(inner, (*path, name))
             continue
         bounds = " and ".join(_bounds(field.metadata))
         default = REQUIRED if field.default is PydanticUndefined else shown(field.default)
         spelled = ", ".join(filter(None, (spell(field.annotation), bounds)))
-        yield Knob(".".join((*path, name)), spelled, default, field.description or "")
+        yield Parameter(".".join((*path, name)), spelled, default, field.description or "")
 
 
-def section_type(annotation: Any) -> type[Section] | None:
-    """The section a field holds, or None if it holds a value."""
-    return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+def group_type(annotation: Any) -> type[ParamGroup] | None:
+    """Return the group that a field holds, or None if it holds a value."""
+    return annotation if isinstance(annotation, type) and issubclass(annotation, ParamGroup) else None
 
 
 def spell(annotation: Any) -> str:
-    """A type in words."""
+    """Return a type in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        constraints = [one for part in arguments[1:] for one in getattr(part, "metadata", ())]
+        constraints = [item for part in arguments[1:] for item in getattr(part, "metadata", ())]
         return " ".join((spell(arguments[0]), *_bounds(constraints)))
     if origin is Literal:
         return " | ".join(str(value) for value in arguments)
@@ -85,18 +85,18 @@ def _bounds(constraints: Iterable[Any]) -> Iterator[str]:
 
 
 def value_type(path: KeyPath) -> Any:
-    """The annotation of the value at a key: a section's type, a field's, or that of a mapping's entry.
+    """Return the annotation of the value at a key: a group's type, a field's, or that of a mapping's entry.
 
     Raises:
         KeyError: with the part of the path that the schema does not have.
     """
     here: Any = Params
     for depth, name in enumerate(path):
-        section = section_type(here)
-        if section is not None:
-            if name not in section.model_fields:
+        group = group_type(here)
+        if group is not None:
+            if name not in group.model_fields:
                 raise KeyError(path[: depth + 1])
-            here = section.model_fields[name].annotation
+            here = group.model_fields[name].annotation
         elif get_origin(here) is dict:
             here = get_args(here)[1]
         else:
@@ -104,22 +104,22 @@ def value_type(path: KeyPath) -> Any:
     return here
 
 
-def sections() -> list[str]:
-    """The sections of params.yaml, in their order."""
-    return [name for name, field in Params.model_fields.items() if section_type(field.annotation)]
+def group_names() -> list[str]:
+    """Return the names of the groups at the top of params.yaml, in their order."""
+    return [name for name, field in Params.model_fields.items() if group_type(field.annotation)]
 
 
 def nearest_key(path: KeyPath) -> str | None:
-    """The valid key most like an unknown one: at its own level, or a key of that name elsewhere, or the like."""
+    """Return the valid key most like an unknown one: at its level, of that name elsewhere, or a similar one."""
     *parents, leaf = path
     try:
-        section = section_type(value_type(tuple(parents)))
+        group = group_type(value_type(tuple(parents)))
     except KeyError:
-        section = None
-    beside = get_close_matches(leaf, section.model_fields if section else (), n=1)
+        group = None
+    beside = get_close_matches(leaf, group.model_fields if group else (), n=1)
     if beside:
         return ".".join((*parents, beside[0]))
-    every = [knob.key for knob in knobs()]
+    every = [parameter.key for parameter in parameters()]
     namesakes = [key for key in every if key.rpartition(".")[2] == leaf]
     close = namesakes or get_close_matches(".".join(path), every, n=1)
     if close:
@@ -130,7 +130,7 @@ def nearest_key(path: KeyPath) -> str | None:
 
 
 def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by dotted key; a list is one value, and so is an empty mapping."""
+    """Return values by dotted key; a list is one value, and so is an empty mapping."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
@@ -141,23 +141,23 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reference() -> str:
-    """The tables of docs/parameters.md."""
+    """Return the tables of docs/parameters.md."""
     lines = []
     title = None
-    for knob in knobs():
-        stage = knob.key.partition(".")[0]
+    for parameter in parameters():
+        stage = parameter.key.partition(".")[0]
         if stage != title:
             title = stage
-            section = section_type(Params.model_fields[stage].annotation)
-            about = (section.__doc__ or "").splitlines()[0] if section else "The one number all chance follows from."
+            group = group_type(Params.model_fields[stage].annotation)
+            about = (group.__doc__ or "").splitlines()[0] if group else "The one number all chance follows from."
             lines += ["", f"## {stage}", "", about, "", "| key | type | default | meaning |", "|---|---|---|---|"]
-        type_ = knob.type.replace("|", "\\|")
-        lines.append(f"| `{knob.key}` | {type_} | `{knob.default}` | {knob.description} |")
+        type_ = parameter.type.replace("|", "\\|")
+        lines.append(f"| `{parameter.key}` | {type_} | `{parameter.default}` | {parameter.description} |")
     return "\n".join([*lines, ""])
 
 
 def with_reference(text: str) -> str:
-    """A page with the tables between its marks made anew."""
+    """Return a page with the tables between its marks made anew."""
     head, _, rest = text.partition(START)
     return f"{head}{START}\n{reference()}\n{END}{rest.partition(END)[2]}"
 

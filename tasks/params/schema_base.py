@@ -1,4 +1,4 @@
-"""What the sections of params.yaml have in common: strictness, shared types, the refusal of impossible combinations."""
+"""The base of all groups of params.yaml: strictness, shared types, the refusal of impossible combinations."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -29,35 +29,35 @@ class Impossible:
 
 
 def impossible(key: str, value: Any, text: str, *others: str) -> Impossible:
-    """What to say of a combination that cannot work."""
+    """Return the refusal of a combination that cannot work."""
     return Impossible(key, value, text, others)
 
 
-class Section(BaseModel):
-    """One section of params.yaml: immutable, typed, unknown keys refused; 1 will do where 1.0 is meant."""
+class ParamGroup(BaseModel):
+    """A group of keys of params.yaml: immutable, typed, unknown keys refused; 1 is taken for 1.0."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     def problems(self) -> Iterator[Impossible]:
-        """The combinations of this section's values that cannot work; those within its own sections are theirs."""
+        """Yield the combinations of values that cannot work; groups inside this one yield their own."""
         yield from ()
 
     @model_validator(mode="after")
     def _possible(self, info: ValidationInfo) -> Self:
-        found = () if info.context == ONE_BY_ONE else tuple(self.problems())
-        if found:
-            text = "; ".join(f"{one.key}: {one.text}" for one in found)
-            raise PydanticCustomError(IMPOSSIBLE, "{text}", {"text": text, "problems": found})
+        problems = () if info.context == ONE_BY_ONE else tuple(self.problems())
+        if problems:
+            text = "; ".join(f"{problem.key}: {problem.text}" for problem in problems)
+            raise PydanticCustomError(IMPOSSIBLE, "{text}", {"text": text, "problems": problems})
         return self
 
 
-def defaults(section: type[Section]) -> Any:
-    """A field that holds a section, by default with that section's own defaults."""
-    return Field(default_factory=section)
+def defaults(group: type[ParamGroup]) -> Any:
+    """Return a field that holds a group, by default with the defaults of the group."""
+    return Field(default_factory=group)
 
 
 def shown(value: Any) -> str:
-    """A value on one line, as params.yaml could have it; 20.0 and 20 look alike."""
+    """Return a value on one line, as params.yaml could have it; 20.0 and 20 look alike."""
     value = _shortest(value)
     if value is None or isinstance(value, str | bool | list | dict):
         try:

@@ -31,7 +31,7 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class OwnTuning:
-    """What a user asked for, and where things lie.
+    """A tuning that a user asked for.
 
     Attributes:
         seeds: of the draws.
@@ -66,50 +66,50 @@ def tune_own(own: OwnTuning, output: Path, told: Told, say: Callable[[str], None
     setup = Setup(own.tuning, own.dataset, own.start, passes, words)
     key = _key(own)
     with turn(own.work / key / "turn"):  # the same command twice at once would share checkpoints
-        found = tune_seeds(setup, own.seeds, Work(own.work / key, key, own.checkpoint_seconds), told, say)
-        rows = [_row(own, setup, one) for one in found]
-        best = best_rate([one.results[one.chosen] for one in found])  # seeds are compared as rates are
-        _write(output, setup, found[best], own, rows)
+        seeds = tune_seeds(setup, own.seeds, Work(own.work / key, key, own.checkpoint_seconds), told, say)
+        rows = [_row(own, setup, tuned) for tuned in seeds]
+        best = best_rate([tuned.results[tuned.chosen] for tuned in seeds])  # seeds are compared as rates are
+        _write(output, setup, seeds[best], own, rows)
         remove(own.work / key)
     return rows
 
 
 def _key(own: OwnTuning) -> str:
-    """Names all that the result depends on."""
+    """Return a key of all that the result depends on."""
     start = own.start.artifact
-    held = [theta_hash(start.prompt), _phi_hashes(start)] if start else own.start.initialization
+    learned = [theta_hash(start.prompt), _phi_hashes(start)] if start else own.start.initialization
     form = [own.dataset.form.sentinel, own.dataset.form.instruction, own.dataset.form.words]
-    told = [own.tuning.to_json(), own.seeds, own.dataset.data_hash, form, held, own.about, torch.__version__]
-    return json_hash(told)[:32]
+    content = [own.tuning.to_json(), own.seeds, own.dataset.data_hash, form, learned, own.about, torch.__version__]
+    return json_hash(content)[:32]
 
 
 def _phi_hashes(start: PromptArtifact) -> list[list[str]]:
     return sorted([name, sha256(value.tobytes()).hexdigest()] for name, value in start.regularizer.items())
 
 
-def _row(own: OwnTuning, setup: Setup, one: SeedTuned) -> Record:
-    chosen = one.results[one.chosen]
+def _row(own: OwnTuning, setup: Setup, tuned: SeedTuned) -> Record:
+    chosen = tuned.results[tuned.chosen]
     row = {
-        "seed": one.seed,
-        "learning_rate": own.tuning.learning_rates[one.chosen],
+        "seed": tuned.seed,
+        "learning_rate": own.tuning.learning_rates[tuned.chosen],
         "validation_score": chosen.best.validation_score,
         "best_step": chosen.best.step,
         "status": chosen.status,
         "score": None,
         "examples": 0,
     }
-    examples = _test_set(own, one)
+    examples = _test_set(own, tuned)
     if not examples:
         return row
-    tested = with_prompt(setup.passes, setup.words, chosen.prompt.cpu().numpy(), examples)
-    return row | {"score": tested.score, "examples": len(examples)}
+    evaluated = with_prompt(setup.passes, setup.words, chosen.prompt.cpu().numpy(), examples)
+    return row | {"score": evaluated.score, "examples": len(examples)}
 
 
-def _test_set(own: OwnTuning, one: SeedTuned) -> tuple[LabeledExample, ...]:
-    """The test files of a folder, or what the draw left of a file."""
+def _test_set(own: OwnTuning, tuned: SeedTuned) -> tuple[LabeledExample, ...]:
+    """Return the test examples: those of a folder's test files, or what the draw left of a file."""
     if own.dataset.test:
-        return test_examples(own.dataset, own.test_limit, one.seed)
-    return left_over_examples(own.dataset, one.split, own.test_limit, one.seed)
+        return test_examples(own.dataset, own.test_limit, tuned.seed)
+    return left_over_examples(own.dataset, tuned.split, own.test_limit, tuned.seed)
 
 
 def _write(output: Path, setup: Setup, best: SeedTuned, own: OwnTuning, rows: list[Record]) -> None:

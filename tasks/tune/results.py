@@ -1,4 +1,4 @@
-"""What tuning leaves: tables of scores, curves and predictions, prompts to take away, metrics and plots for DVC."""
+"""The outputs of tuning: tables of scores, curves and predictions, prompts, metrics and plots for DVC."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -30,12 +30,12 @@ class SeedResult:
 
     @property
     def record(self) -> Record:
-        """What the shard says."""
+        """The record of the shard."""
         return self.result.record
 
     @property
     def seed(self) -> int:
-        """Which one."""
+        """The seed itself."""
         seed: int = self.result.shard.payload["seed"]
         return seed
 
@@ -47,12 +47,12 @@ class SeedResult:
 
     @property
     def learning_rate(self) -> float:
-        """Of the chosen run."""
+        """The learning rate of the chosen run."""
         return float(self.chosen["learning_rate"])
 
     @property
     def tuned_hash(self) -> str:
-        """θ of the chosen run."""
+        """The hash of θ of the chosen run."""
         return str(self.chosen["tuned_hash"])
 
 
@@ -69,23 +69,23 @@ class TestResult:
 def write_results(
     stage: Stage, plan: Sequence[Planned], seeds: Sequence[SeedResult], tests: Sequence[TestResult]
 ) -> Record:
-    """Lay out all outputs; return what the stage says of itself."""
+    """Write all outputs; return the record of the stage."""
     rows = predictions = 0
     _empty(stage)
-    for one in plan:
-        own = [seed for seed in seeds if seed.planned == one]
-        of_tests = [test for test in tests if test.planned == one]
-        scores = list(_score_rows(one, own, of_tests))
-        rows += write_table(stage.output(SCORES_TABLE) / f"{one.name}.parquet", SCORES, scores, {"plan": one.name})
+    for entry in plan:
+        own = [seed for seed in seeds if seed.planned == entry]
+        of_tests = [test for test in tests if test.planned == entry]
+        scores = list(_score_rows(entry, own, of_tests))
+        rows += write_table(stage.output(SCORES_TABLE) / f"{entry.name}.parquet", SCORES, scores, {"plan": entry.name})
         for seed in own:
-            stage.adopt(seed.result, CURVES_FILE, CURVES_TABLE, f"{one.name}-{seed.seed}.parquet")
+            stage.adopt(seed.result, CURVES_FILE, CURVES_TABLE, f"{entry.name}-{seed.seed}.parquet")
         for test in of_tests:
             drawn = "" if test.seed is None else f"-{test.seed}"
-            name = f"{one.name}{drawn}-on-{test.tested_on}.parquet"
+            name = f"{entry.name}{drawn}-on-{test.tested_on}.parquet"
             stage.adopt(test.result, PREDICTIONS_FILE, PREDICTIONS_TABLE, name)
             predictions += test.result.record["examples"]
         if own:
-            _write_curve(stage, one, own)
+            _write_curve(stage, entry, own)
     for best in _best(seeds, stage.params.tune.shots):
         for file in best.record["files"]:
             folder = f"{best.planned.tuning.dataset}/{best.planned.tuning.method}"
@@ -98,27 +98,27 @@ def write_results(
 
 
 def _empty(stage: Stage) -> None:
-    """Tables without rows, so that there is a view of each whatever was asked for."""
+    """Write tables without rows, so that each table has a view whatever was asked for."""
     for table, schema in ((SCORES_TABLE, SCORES), (CURVES_TABLE, CURVES), (PREDICTIONS_TABLE, PREDICTIONS)):
         write_table(stage.output(table) / "0.parquet", schema, [], {})
     for folder in (PROMPTS, PLOTS):
         stage.output(folder).mkdir(parents=True, exist_ok=True)
 
 
-def _score_rows(one: Planned, seeds: Sequence[SeedResult], tests: Sequence[TestResult]) -> Iterator[dict[str, Any]]:
-    """A row for every run on the dataset itself, and one for every test of the chosen run elsewhere."""
-    row = {name: getattr(one.tuning, name) for name in ("dataset", "method", "shots")}
+def _score_rows(entry: Planned, seeds: Sequence[SeedResult], tests: Sequence[TestResult]) -> Iterator[dict[str, Any]]:
+    """Yield a row for every run on the dataset itself, and for every test of the chosen run elsewhere."""
+    row = {name: getattr(entry.tuning, name) for name in ("dataset", "method", "shots")}
     by_place = {(test.seed, test.tested_on): test.result.record for test in tests}
     for seed in seeds:
         for number, run in enumerate(seed.record["runs"]):
-            held = {name: run[name] for name in _RUN_COLUMNS} | {"prompt_hash": seed.record["prompt_hash"]}
+            run_row = {name: run[name] for name in _RUN_COLUMNS} | {"prompt_hash": seed.record["prompt_hash"]}
             is_chosen = number == seed.record["chosen"]
-            for place in one.tested_on if is_chosen else (one.tuning.dataset,):
+            for place in entry.tested_on if is_chosen else (entry.tuning.dataset,):
                 test = by_place[seed.seed, place] if is_chosen else _untested(seed)
-                yield row | held | test | {"tested_on": place, "seed": seed.seed, "chosen": is_chosen}
+                yield row | run_row | test | {"tested_on": place, "seed": seed.seed, "chosen": is_chosen}
     for test_result in [] if seeds else tests:
-        found: Record = {"tested_on": test_result.tested_on, "seed": test_result.seed, "chosen": True, "status": "ok"}
-        yield row | test_result.result.record | found
+        where: Record = {"tested_on": test_result.tested_on, "seed": test_result.seed}
+        yield row | test_result.result.record | where | {"chosen": True, "status": "ok"}
 
 
 _RUN_COLUMNS = ("learning_rate", "validation_score", "best_step", "steps", "status", "tuned_hash")
@@ -129,7 +129,7 @@ def _untested(seed: SeedResult) -> Record:
 
 
 def _best(seeds: Sequence[SeedResult], shots: int) -> list[SeedResult]:
-    """For each dataset and method the seed with the best validation score, then loss; the first of equals."""
+    """Return for each dataset and method the seed with the best validation score, then loss; the first of equals."""
     best: dict[tuple[str, str], SeedResult] = {}
     for seed in seeds:
         key = (seed.planned.tuning.dataset, seed.planned.tuning.method)
@@ -143,8 +143,8 @@ def _order(seed: SeedResult) -> tuple[bool, float, float]:
     return chosen["status"] != "nan", chosen["validation_score"], -(chosen["validation_loss"] or 0.0)
 
 
-def _write_curve(stage: Stage, one: Planned, seeds: Sequence[SeedResult]) -> None:
-    """The chosen runs' validation over the steps, mean of the seeds, as a file that `dvc plots` reads."""
+def _write_curve(stage: Stage, entry: Planned, seeds: Sequence[SeedResult]) -> None:
+    """Write the validation of the chosen runs by step, mean of the seeds, as a file that `dvc plots` reads."""
     by_step: dict[int, list[Record]] = {}
     for seed in seeds:
         for point in seed.record["curve"]:
@@ -153,7 +153,7 @@ def _write_curve(stage: Stage, one: Planned, seeds: Sequence[SeedResult]) -> Non
     for name in _PLOTTED:
         columns[name] = [_mean([point[name] for point in by_step[step]]) for step in columns["step"]]
     schema = pa.schema([("step", pa.int32()), *((name, pa.float64()) for name in _PLOTTED)])
-    with replacing_file(stage.output(PLOTS) / f"{one.name.replace('/', '-')}.csv") as beside:
+    with replacing_file(stage.output(PLOTS) / f"{entry.name.replace('/', '-')}.csv") as beside:
         csv.write_csv(pa.table(columns, schema=schema), beside)
 
 
@@ -163,13 +163,13 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _summary(tests: Sequence[TestResult]) -> Record:
-    """Mean and standard deviation (of a sample) over seeds: by what was tuned and tested on, then by method."""
-    found: dict[str, dict[str, list[float]]] = {}
+    """Return mean and standard deviation (of a sample) over seeds: by what was tuned and tested on, then by method."""
+    scores_of: dict[str, dict[str, list[float]]] = {}
     for test in tests:
         tuning = test.planned.tuning
         moved = "" if test.tested_on == tuning.dataset else f" on {test.tested_on}"
         name = f"{tuning.dataset}{moved}, {tuning.shots} shots"
-        found.setdefault(name, {}).setdefault(tuning.method, []).append(test.result.record["score"])
+        scores_of.setdefault(name, {}).setdefault(tuning.method, []).append(test.result.record["score"])
     return {
         name: {
             method: {
@@ -179,5 +179,5 @@ def _summary(tests: Sequence[TestResult]) -> Record:
             }
             for method, scores in methods.items()
         }
-        for name, methods in found.items()
+        for name, methods in scores_of.items()
     }

@@ -1,4 +1,4 @@
-"""The results of one seed on disk: the chosen prompt as a folder that leaves the house, and all validation curves."""
+"""The results of one seed on disk: the chosen prompt as a folder of its own, and all validation curves."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -14,9 +14,9 @@ from tasks.tune.tokenized_form import template_text
 PROMPT_FOLDER, CURVES_FILE = "prompt", "curves.parquet"
 
 
-def write_seed(folder: Path, setup: Setup, one: SeedTuned, backbone: Record) -> Record:
-    """The chosen prompt as a folder that `supmer predict` can use, and the curves of all learning rates."""
-    tuning, chosen = setup.tuning, one.results[one.chosen]
+def write_seed(folder: Path, setup: Setup, tuned: SeedTuned, backbone: Record) -> Record:
+    """Write the chosen prompt as a folder that `supmer predict` can use, and the curves of all learning rates."""
+    tuning, chosen = setup.tuning, tuned.results[tuned.chosen]
     text, words = template_text(setup.dataset.form, tuning.form)
     about = {
         "backbone": backbone,
@@ -29,25 +29,25 @@ def write_seed(folder: Path, setup: Setup, one: SeedTuned, backbone: Record) -> 
             "form": tuning.form,
             "max_length": tuning.max_length,
             "method": tuning.method,
-            "seed": one.seed,
-            "learning_rate": tuning.learning_rates[one.chosen],
+            "seed": tuned.seed,
+            "learning_rate": tuning.learning_rates[tuned.chosen],
             "shots": tuning.shots,
             "validation_score": chosen.best.validation_score,
             "status": chosen.status,
-            "start": theta_hash(one.start.cpu().numpy()),
+            "start": theta_hash(tuned.start.cpu().numpy()),
             "data": setup.dataset.data_hash,
             "backbone": backbone,
         },
     }
     artifact = PromptArtifact(chosen.prompt.cpu().numpy(), {}, about)
     write_prompt(folder / PROMPT_FOLDER, artifact, tuned_card(about["downstream"], artifact.prompt.shape))
-    rows = list(_curve_rows(setup, one))
+    rows = list(_curve_rows(setup, tuned))
     write_table(folder / CURVES_FILE, CURVES, rows, {"dataset": tuning.dataset, "method": tuning.method})
     return {
-        "prompt_hash": theta_hash(one.start.cpu().numpy()),
+        "prompt_hash": theta_hash(tuned.start.cpu().numpy()),
         "data_hash": setup.dataset.data_hash,
         "metric": setup.dataset.form.metric,
-        "chosen": one.chosen,
+        "chosen": tuned.chosen,
         "runs": [
             {
                 "learning_rate": rate,
@@ -58,23 +58,23 @@ def write_seed(folder: Path, setup: Setup, one: SeedTuned, backbone: Record) -> 
                 "status": result.status,
                 "tuned_hash": theta_hash(result.prompt.cpu().numpy()),
             }
-            for rate, result in zip(tuning.learning_rates, one.results, strict=True)
+            for rate, result in zip(tuning.learning_rates, tuned.results, strict=True)
         ],
         "curve": [asdict(point) for point in chosen.curve],
         "files": sorted(path.name for path in (folder / PROMPT_FOLDER).iterdir()),
     }
 
 
-def _curve_rows(setup: Setup, one: SeedTuned) -> Iterator[Record]:
+def _curve_rows(setup: Setup, tuned: SeedTuned) -> Iterator[Record]:
     tuning = setup.tuning
-    for rate, result in zip(tuning.learning_rates, one.results, strict=True):
+    for rate, result in zip(tuning.learning_rates, tuned.results, strict=True):
         for point in result.curve:
             yield {
                 "dataset": tuning.dataset,
                 "method": tuning.method,
                 "shots": tuning.shots,
-                "seed": one.seed,
+                "seed": tuned.seed,
                 "learning_rate": rate,
-                "prompt_hash": theta_hash(one.start.cpu().numpy()),
+                "prompt_hash": theta_hash(tuned.start.cpu().numpy()),
                 "data_hash": setup.dataset.data_hash,
             } | {name: getattr(point, name) for name in ("step", "train_loss", "validation_loss", "validation_score")}

@@ -37,7 +37,7 @@ class Setup:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name in messages."""
         return f"{self.tuning.dataset}/{self.tuning.method}"
 
 
@@ -52,7 +52,7 @@ class Work:
 
 @dataclass(frozen=True)
 class SeedTuned:
-    """What came of one seed: a result for each learning rate, and which of them validation chose."""
+    """The results of one seed: one for each learning rate, and which of them validation chose."""
 
     seed: int
     start: Tensor
@@ -79,7 +79,7 @@ def tune_seeds(
         for train, validation in [(words.examples(split.train), words.examples(split.validation))]
         for rate in tuning.learning_rates
     ]
-    found: list[Tuned] = []
+    results: list[Tuned] = []
     groups = grouped(runs)
     for number, group in enumerate(groups):
         tuner = Tuner(
@@ -87,10 +87,10 @@ def tune_seeds(
         )
         place = Work(work.folder / str(number), work.key, work.seconds)
         _to_the_end(tuner, setup.name, place, _part(told, number, groups), say)
-        found += tuner.results()
+        results += tuner.results()
     rates = len(tuning.learning_rates)
     return [
-        SeedTuned(seed, theta, split, tuple(found[place * rates : (place + 1) * rates]))
+        SeedTuned(seed, theta, split, tuple(results[place * rates : (place + 1) * rates]))
         for place, (seed, theta, split) in enumerate(zip(seeds, starts, splits, strict=True))
     ]
 
@@ -130,11 +130,12 @@ def _save(tuner: Tuner, work: Work) -> None:
 
 
 def _resume(tuner: Tuner, name: str, work: Work, say: Callable[[str], None]) -> None:
-    found, damaged = last_checkpoint(work.folder)
+    checkpoint, damaged = last_checkpoint(work.folder)
     for path in damaged:
         say(f"{name}: warning: {path} is damaged: it is passed over")
     put_aside(damaged)
-    if found is not None and found.state["key"] == work.key:
-        tuner.resume(found.arrays, found.state)
-        torch.set_num_threads(min(found.state["threads"], len(os.sched_getaffinity(0))))  # the same bits, if it may be
-        say(f"{name}: going on from step {found.step}")
+    if checkpoint is not None and checkpoint.state["key"] == work.key:
+        tuner.resume(checkpoint.arrays, checkpoint.state)
+        threads = min(checkpoint.state["threads"], len(os.sched_getaffinity(0)))
+        torch.set_num_threads(threads)  # the same sums, bit for bit, if there are as many
+        say(f"{name}: going on from step {checkpoint.step}")

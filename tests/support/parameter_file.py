@@ -6,7 +6,7 @@ from storage.errors import InputError
 from tasks.params.file import load, read, validate
 from tasks.params.overrides import override
 
-SECTIONS = "the sections are: acquire, sample, embed, cluster, materialize, metatrain, tune, report"
+GROUPS = "the groups are: acquire, sample, embed, cluster, materialize, metatrain, tune, report"
 
 MINIMAL = """\
 # parameters of a test

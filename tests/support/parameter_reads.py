@@ -7,7 +7,7 @@ assigned to them, calls by the annotated result. A read of another object's attr
 import ast
 from collections import defaultdict
 
-from tasks.params.reference import section_type
+from tasks.params.reference import group_type
 from tasks.params.schema import Params
 
 PACKAGES = ("flows", "tasks", "model", "storage")
@@ -18,7 +18,7 @@ def groups(group=Params, path=()):
     """Yield each group of the schema with its path."""
     yield group, path
     for name, field in group.model_fields.items():
-        if inner := section_type(field.annotation):
+        if inner := group_type(field.annotation):
             yield from groups(inner, (*path, name))
 
 
@@ -31,7 +31,7 @@ def keys():
         ".".join((*path, name))
         for group, path in groups()
         for name, field in group.model_fields.items()
-        if section_type(field.annotation) is None
+        if group_type(field.annotation) is None
     }
 
 
@@ -113,7 +113,7 @@ class Reads:
             return self.called(node)
         if isinstance(node, ast.Attribute):
             owners = [group for group in self.types(node.value) if node.attr in group.model_fields]
-            fields = {owner: section_type(owner.model_fields[node.attr].annotation) for owner in owners}
+            fields = {owner: group_type(owner.model_fields[node.attr].annotation) for owner in owners}
             self.found |= {(owner, node.attr) for owner, group in fields.items() if group is None}
             return {group for group in fields.values() if group} or self.attributes[node.attr]
         return set()

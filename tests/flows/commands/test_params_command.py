@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from flows.commands.params import command
 from flows.options import overlaid, persisted, set_option
 from storage.errors import InputError
-from tasks.params.reference import knobs
+from tasks.params.reference import parameters
 
 REPOSITORY = Path(__file__).parents[3]
 PROFILES = ["quickstart", "official-code", "offline-tiny", "paper-flan-t5-xl", "paper-t5-base"]
@@ -97,7 +97,7 @@ def test_show_explains_every_key(workspace):
     text = run("show", "--explain").output
     assert "sample.budget_mb: 0.7\n    Text to draw, in MB (number, > 0)\n" in text
     assert "    Unlabeled text, by a name of your choice (mapping of name to text)\n" in text
-    assert all(knob.description in text for knob in knobs())
+    assert all(parameter.description in text for parameter in parameters())
 
 
 def test_show_as_json_of_a_profile(workspace):
@@ -159,7 +159,7 @@ def test_a_profile_that_is_not_valid_is_never_taken(workspace):
     before = (workspace / "params.yaml").read_bytes()
     assert refused("use", "mine").splitlines() == [
         'profiles/mine.yaml:1: seed: expected a whole number (got "x")',
-        "profiles/mine.yaml: acquire: missing (expected a section of keys)",
+        "profiles/mine.yaml: acquire: missing (expected a group of keys)",
     ]
     assert (workspace / "params.yaml").read_bytes() == before
 

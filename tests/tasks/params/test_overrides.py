@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from support.parameter_file import MINIMAL, SECTIONS, refused_settings
+from support.parameter_file import GROUPS, MINIMAL, refused_settings
 from tasks.params.diff import changes
 from tasks.params.file import load, parse, read, save, validate
 from tasks.params.overrides import override
-from tasks.params.reference import flatten, knobs, value_type
+from tasks.params.reference import flatten, parameters, value_type
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -88,12 +88,12 @@ def test_a_source_survives_as_it_was_typed(params_file, source):
         ("budget_mb=5", "-S: budget_mb: unknown key (got 5); did you mean sample.budget_mb?"),
         ("tune.seeds.0=5", "-S: tune.seeds.0: unknown key (got 5); did you mean tune.seeds?"),
         ("smaple.nothing=5", "-S: smaple.nothing: unknown key (got 5); did you mean a key of sample?"),
-        ("nosuch.key=1", f"-S: nosuch.key: unknown key (got 1); {SECTIONS}"),
+        ("nosuch.key=1", f"-S: nosuch.key: unknown key (got 1); {GROUPS}"),
         ("tune.optimizer=adamw", ("-S: tune.optimizer: no longer a key (got adamw); "
          "prompts are always tuned with AdamW: leave it out")),
         ("tune.fine_tuning.learning_rates=[1]", ("-S: tune.fine_tuning.learning_rates: no longer a key (got [1]); "
          "tuning of all weights is not built: leave it out")),
-        ("embed=5", "-S: embed: a section, set one of its keys (model, dtype, batch_size)"),
+        ("embed=5", "-S: embed: a group, set one of its keys (model, dtype, batch_size)"),
         ("tune.seeds=[1", "-S: tune.seeds: not valid YAML: expected ',' or ']', but got '<stream end>' (got [1)"),
         ("sample.budget_mb=much", '-S: sample.budget_mb: expected a number (got "much")'),
         ("sample.budget_mb=", "-S: sample.budget_mb: expected a number (got null)"),
@@ -131,7 +131,7 @@ def test_changes_are_told_by_key_in_the_order_of_the_file(params_file):
     ]
 
 
-NUMBER_KEYS = [knob.key for knob in knobs() if value_type(tuple(knob.key.split("."))) is float]
+NUMBER_KEYS = [parameter.key for parameter in parameters() if value_type(tuple(parameter.key.split("."))) is float]
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])

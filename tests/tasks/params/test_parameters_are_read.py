@@ -11,10 +11,10 @@ from support.parameter_file import MINIMAL, refusal, refused_settings
 from support.parameter_reads import PACKAGES, keys, read_keys
 from tasks.methods import METHODS
 from tasks.params import changed_keys
-from tasks.params.reference import sections, value_type
+from tasks.params.reference import group_names, value_type
 
 REPOSITORY = Path(__file__).parents[3]
-KEY = re.compile(rf"(?<![\w./-])(?:{'|'.join(sections())})(?:\.[a-z_]+)+(?![\w/(])")
+KEY = re.compile(rf"(?<![\w./-])(?:{'|'.join(group_names())})(?:\.[a-z_]+)+(?![\w/(])")
 FILE_NAMES = (".css", ".csv", ".html", ".js", ".json", ".md", ".py", ".yaml")
 MISSPELLED = "sample.budgt_mb"  # docs/parameters.md shows what is said of it
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.parameter_file import MINIMAL, SECTIONS, refusal, refused_settings
+from support.parameter_file import GROUPS, MINIMAL, refusal, refused_settings
 from tasks.params.file import load
 
 # Refusals of a params_file
@@ -15,8 +15,8 @@ from tasks.params.file import load
          "params.yaml:13: sample.budgt_mb: unknown key (got 20); did you mean sample.budget_mb?"),
         ("budget_mb: 20", "support_size: 20",
          "params.yaml:13: sample.support_size: unknown key (got 20); did you mean materialize.support_size?"),
-        ("seed: 3", "zzzz: 3", f"params.yaml:2: zzzz: unknown key (got 3); {SECTIONS}"),
-        ("seed: 3", "1: 3", f"params.yaml:2: 1: unknown key (got 3); {SECTIONS}"),
+        ("seed: 3", "zzzz: 3", f"params.yaml:2: zzzz: unknown key (got 3); {GROUPS}"),
+        ("seed: 3", "1: 3", f"params.yaml:2: 1: unknown key (got 3); {GROUPS}"),
         ("sample:", "smaple:", ("params.yaml:12: smaple: unknown key "
          '(got {"budget_mb": 20, "near_duplicates": {"enabled": true, "bands": 3}}); did you mean sample?')),
         ("budget_mb: 20", "budget_mb: much", 'params.yaml:13: sample.budget_mb: expected a number (got "much")'),
@@ -32,7 +32,7 @@ from tasks.params.file import load
         ("{enabled: true, bands: 3}", "{enabled: yes}",
          'params.yaml:14: sample.near_duplicates.enabled: expected true or false (got "yes")'),
         ("{enabled: true, bands: 3}", "[1]",
-         "params.yaml:14: sample.near_duplicates: expected a section of keys (got [1])"),
+         "params.yaml:14: sample.near_duplicates: expected a group of keys (got [1])"),
         ("methods: [pt]", "methods: pt", 'params.yaml:20: tune.methods: expected a list (got "pt")'),
         ("methods: [pt]", "methods: []", "params.yaml:20: tune.methods: must not be empty (got [])"),
         ("methods: [pt]", "methods: [pt, pt]", "params.yaml:20: tune.methods: names pt more than once"),
@@ -56,15 +56,15 @@ from tasks.params.file import load
          '(got "suppmer"); did you mean supmer?')),
         ("methods: [pt]", "methods: [ft]",
          'params.yaml:20: tune.methods: names ft, which is not built yet: leave it out (got ["ft"])'),
-        ("seed: 3", "seed: 3\nseed: 4", "params.yaml:3: seed: given twice in one section: keep one"),
+        ("seed: 3", "seed: 3\nseed: 4", "params.yaml:3: seed: given twice in one group: keep one"),
         ("  budget_mb", "\tbudget_mb", "params.yaml:13: a tab at the start of the line: YAML wants spaces"),
         ("seed: 3", "seed: \x07", "params.yaml:2: a control character that YAML forbids: remove it"),
         ("seed: 3", f"seed: {'[' * 500}{']' * 500}", "params.yaml: nested too deeply, or a value that holds itself"),
         (MINIMAL, "", "params.yaml: empty: `supmer params use quickstart` fills it"),
         (MINIMAL, "# nothing\n", "params.yaml: empty: `supmer params use quickstart` fills it"),
-        (MINIMAL, "- seed\n", "params.yaml:1: expected sections such as `sample:` at the top, got a list"),
-        (MINIMAL, "seed\n", "params.yaml:1: expected sections such as `sample:` at the top, got a single value"),
-        (MINIMAL, "seed: 1\n", "params.yaml: acquire: missing (expected a section of keys)"),
+        (MINIMAL, "- seed\n", "params.yaml:1: expected groups such as `sample:` at the top, got a list"),
+        (MINIMAL, "seed\n", "params.yaml:1: expected groups such as `sample:` at the top, got a single value"),
+        (MINIMAL, "seed: 1\n", "params.yaml: acquire: missing (expected a group of keys)"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_refused_with_line_key_and_advice(params_file, before, after, message):

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from support.parameter_file import MINIMAL
 from tasks.params.file import load, parse, read, validate
-from tasks.params.reference import flatten, knobs, with_reference
+from tasks.params.reference import flatten, parameters, with_reference
 from tasks.params.schema import Params
 
 REPOSITORY = Path(__file__).parents[3]
@@ -136,8 +136,10 @@ def test_the_defaults_are_the_papers():
 # The schema
 
 
-def test_every_knob_has_a_meaning_and_no_two_read_alike_by_accident():
-    assert [knob.key for knob in knobs() if not knob.description or knob.description.endswith(".")] == []
+def test_every_parameter_has_a_meaning():
+    assert [
+        parameter.key for parameter in parameters() if not parameter.description or parameter.description.endswith(".")
+    ] == []
 
 
 def test_the_page_of_parameters_is_the_schemas_own():
