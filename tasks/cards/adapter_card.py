@@ -1,4 +1,4 @@
-"""Cards of prompts that leave for PEFT and that came from it: what they are, and how to use them, word for word."""
+"""Cards of prompts exported to PEFT and imported from it, with programs that use them."""
 
 import re
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ model.print_trainable_parameters()
 
 
 def adapter_card(adapter: Adapter, made_for: str, task: "Downstream | None") -> str:
-    """The card of an exported adapter; `made_for` is what the prompt says of its backbone."""
+    """Return the card of an exported adapter; `made_for` is what the prompt says of its backbone."""
     tokens, width = adapter.prompt.shape
     revision = f", revision={adapter.revision!r}" if adapter.revision else ""
     rows = [("backbone", f"`{adapter.base}`" + (f" at {adapter.revision}" if adapter.revision else ""))]
@@ -82,7 +82,7 @@ def adapter_card(adapter: Adapter, made_for: str, task: "Downstream | None") -> 
 
 
 def imported_card(adapter: Adapter, origin: str, digest: str, task: "Downstream | None") -> str:
-    """The card of a prompt that was an adapter."""
+    """Return the card of a prompt that was an adapter."""
     tokens, width = adapter.prompt.shape
     rows = [
         ("prompt", f"{tokens} tokens of width {width}"),
@@ -114,7 +114,7 @@ def _identifier(name: str) -> str:
 
 
 def _front(adapter: Adapter) -> str:
-    """What the hub reads of a card."""
+    """Return the head of a card, which the hub reads."""
     base = "" if Path(adapter.base).is_absolute() else f"base_model: {adapter.base}\n"
     return f"---\n{base}library_name: peft\ntags:\n- prompt-tuning\n---\n\n"
 

@@ -6,7 +6,7 @@ from tasks.stage.contract import Record
 
 
 def tuned_card(downstream: Record, shape: Sequence[int]) -> str:
-    """The card of a prompt tuned on a few labeled examples."""
+    """Return the card of a prompt tuned on a few labeled examples."""
     labels = ", ".join(
         f"{label} (“{word}”)" for label, word in zip(downstream["labels"], downstream["words"], strict=True)
     )

@@ -75,7 +75,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a training: the best θ and φ, how good, and how good the starting prompt was."""
+    """The result of a training: the best θ and φ, how good, and how good the starting prompt was."""
 
     arrays: Arrays
     best: Best
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def training(self) -> Training:
-        """What is trained."""
+        """The settings of the training."""
         return self.job.training
 
 

@@ -68,7 +68,7 @@ def _value(path: KeyPath, text: str) -> tuple[Any, str]:
 
 
 def _reads_as(text: str, value: Any) -> bool:
-    """Whether the text, wherever it may stand on a line, is this value for every parser that meets it.
+    """True if the text, wherever it may stand on a line, is this value for every parser that meets it.
 
     DVC reads with libyaml where it is installed, which refuses `{k: path:/x}` where ruamel.yaml's own parser does not.
     A lone `-` is text within braces, but begins a list on a line of its own.
@@ -158,7 +158,7 @@ def _is_block(node: Node) -> bool:
 
 
 def _end(node: Node, after: int) -> int:
-    """Where a node's own text ends: the marks of blocks and of absent values lie beyond the comments that follow."""
+    """Return where a node's own text ends; marks of blocks and absent values lie beyond the comments that follow."""
     if isinstance(node, MappingNode) and _is_block(node):
         key, value = node.value[-1]
         return _end(value, key.end_mark.index + 1)

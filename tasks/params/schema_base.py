@@ -96,5 +96,5 @@ Count = Annotated[int, Field(ge=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 """The name of a source or dataset: also a folder's, and a part of a dotted key."""
 Source = Annotated[str, AfterValidator(_parsed)]
-"""Where something comes from: `hf:…`, `path:…` or `wheel:…`."""
+"""The origin of something: `hf:…`, `path:…` or `wheel:…`."""
 Distinct = AfterValidator(_distinct)

@@ -62,7 +62,7 @@ def tuning_losses(rows: Sequence[Row], styles: Styles, query: Query) -> Figure |
                 dotted = _points(curve, "step", "train_loss")
                 series.append(Series(name, style, solid))
                 series.append(Series(f"{name}, training", style, dotted, dotted=True, labelled=False))
-        drawn = tuple(one for one in series if one.points)
+        drawn = tuple(line for line in series if line.points)
         if drawn:
             panels.append(Lines(dataset, "step", "loss: validation solid, training dotted", drawn))
     if not panels:
@@ -101,7 +101,7 @@ def initialization_sensitivity(rows: Sequence[Row], styles: Styles, query: Query
     for dataset, group in _by(rows, "dataset"):
         strips = []
         order = in_order({row["method"] for row in group})
-        for row in sorted(group, key=lambda one: order.index(one["method"])):
+        for row in sorted(group, key=lambda row: order.index(row["method"])):
             name = label(row["method"])
             dots = tuple(
                 Dot(
@@ -151,7 +151,7 @@ def gradient_alignment(rows: Sequence[Row], styles: Styles) -> tuple[Figure | No
         series = _variant_series(measured, styles, column)
         if series:
             panels.append(Lines(title, "meta step", axis, series))
-    notes = [f"Not measured by {', '.join(label(one).title for one in silent)}: trained without an inner step."]
+    notes = [f"Not measured by {', '.join(label(variant).title for variant in silent)}: trained without an inner step."]
     if not panels:
         return None, notes if silent else []
     ends = _ends(measured, "variant", "similarity")
@@ -259,11 +259,11 @@ def learned_in_words(rows: Sequence[Row], variant: str) -> str:
 def _joined(rows: Sequence[Row], held_out: Sequence[Row]) -> list[Row]:
     """Losses of training and on held-out tasks, by variant and step."""
     empty = {"query_loss": None, "support_loss": None, "held_out_loss": None}
-    found: dict[tuple[str, int], Row] = {}
+    joined: dict[tuple[str, int], Row] = {}
     for row in (*rows, *held_out):
         place = row["variant"], row["step"]
-        found[place] = found.get(place, empty) | row
-    return [found[place] for place in sorted(found)]
+        joined[place] = joined.get(place, empty) | row
+    return [joined[place] for place in sorted(joined)]
 
 
 def cluster_sizes(rows: Sequence[Row]) -> Figure | None:
@@ -298,7 +298,7 @@ def _kept(rows: Sequence[Row], column: str = "method") -> list[str]:
 
 def _left_out(rows: Sequence[Row], column: str = "method") -> tuple[str, ...]:
     kept = _kept(rows, column)
-    gone = [label(one).title for one in in_order({row[column] for row in rows}) if one not in kept]
+    gone = [label(name).title for name in in_order({row[column] for row in rows}) if name not in kept]
     return (f"In the data below, but not drawn: {', '.join(gone)}.",) if gone else ()
 
 
@@ -314,7 +314,7 @@ def _panels(
     """A panel for each dataset, a line for each method."""
     panels, kept = [], _kept(rows)
     for dataset, group in _by(rows, "dataset"):
-        curves = {method: [found for row in curve if (found := point(row))] for method, curve in _by(group, "method")}
+        curves = {method: [dot for row in curve if (dot := point(row))] for method, curve in _by(group, "method")}
         series = tuple(
             Series(label(method).short, styles[method], tuple(curves[method]), dots=dots)
             for method in kept

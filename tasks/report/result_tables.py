@@ -35,13 +35,13 @@ Scores = dict[tuple[str, str], Score]
 
 
 def few_shot_scores(rows: Sequence[Row], tune: TuneParams) -> Scores:
-    """What was tested on the dataset that it was tuned on, for the datasets of `tune.datasets`."""
+    """Return the scores of methods on the dataset that they were tuned on, for the datasets of `tune.datasets`."""
     chosen = [row for row in rows if row["dataset"] == row["tested_on"] and row["dataset"] in tune.datasets]
     return _scores(chosen, tune.shots)
 
 
 def domain_scores(rows: Sequence[Row], tune: TuneParams) -> Scores:
-    """What was tuned on the source domain, wherever tested."""
+    """Return the scores of what was tuned on the source domain, on every domain."""
     domains = {tune.domains.source, *tune.domains.targets}
     chosen = [row for row in rows if row["dataset"] == tune.domains.source and row["tested_on"] in domains]
     return _scores(chosen, tune.shots)
@@ -49,12 +49,12 @@ def domain_scores(rows: Sequence[Row], tune: TuneParams) -> Scores:
 
 def _scores(rows: Sequence[Row], shots: int) -> Scores:
     """Of methods that use examples, those with the main number of them; inference may say 0."""
-    found: Scores = {}
+    scores: Scores = {}
     for row in rows:
         if row["mean"] is not None and row["shots"] in {shots, 0, None}:
             names = ("mean", "deviation", "seeds", "runs", "examples", "troubled")
-            found[row["method"], row["tested_on"]] = Score(*(row[name] for name in names))
-    return found
+            scores[row["method"], row["tested_on"]] = Score(*(row[name] for name in names))
+    return scores
 
 
 def result_tables(rows: Sequence[Row], tune: TuneParams, report: ReportParams) -> list[Table]:
@@ -105,12 +105,12 @@ def _table(key: str, caption: str, scores: Scores, columns: Sequence[Column], re
 
 def _row(method: str, names: Sequence[str], scores: Scores, paper: Figures) -> list[Cell]:
     title = label(method).title
-    found = [scores.get((method, name)) for name in names]
+    ours = [scores.get((method, name)) for name in names]
     printed = label(method).paper_name
     beside = [paper.get((printed, name)) for name in names]
-    cells = [_cell(score, figure) for score, figure in zip(found, beside, strict=True)]
+    cells = [_cell(score, figure) for score, figure in zip(ours, beside, strict=True)]
     if len(names) > 1:
-        cells.append(_average(found, _paper_average(paper, printed, names)))
+        cells.append(_average(ours, _paper_average(paper, printed, names)))
     return [Cell(title, title), *cells]
 
 
@@ -121,15 +121,15 @@ def _cell(score: Score | None, figure: PaperFigure | None) -> Cell:
     return Cell(f"{score.mean:.1f}", score.mean, deviation, beside=_printed(figure))
 
 
-def _average(found: Sequence[Score | None], figure: PaperFigure | None) -> Cell:
+def _average(scores: Sequence[Score | None], figure: PaperFigure | None) -> Cell:
     """Means of means and of deviations, as the paper has them; in brackets where a dataset is missing."""
-    there = [score for score in found if score is not None]
+    there = [score for score in scores if score is not None]
     if not there:
         return Cell(NONE, None, beside=_printed(figure))
     average = mean(score.mean for score in there)
     known = [score.deviation for score in there if score.deviation is not None]
     deviation = f"{mean(known):.1f}" if len(known) == len(there) else ""
-    if len(there) < len(found):  # not to be ranked among averages over all
+    if len(there) < len(scores):  # not to be ranked among averages over all
         return Cell(f"({average:.1f})", None, deviation, beside=_printed(figure))
     return Cell(f"{average:.1f}", average, deviation, beside=_printed(figure))
 
@@ -205,7 +205,7 @@ def _notes(
 
 
 def _tested_on(names: Sequence[str], scores: Scores) -> list[str]:
-    """How many test examples there were, and how far a figure may be off for their number alone."""
+    """Return a note on the number of test examples, and on the error that a figure has by their choice alone."""
     tests = [
         (name, score.mean, score.examples)
         for name in names
@@ -227,16 +227,16 @@ def result_metrics(rows: Sequence[Row], tune: TuneParams) -> dict[str, Any]:
     """The figures of both tables for `dvc metrics`: mean, deviation and seeds by experiment, dataset and method."""
     metrics: dict[str, Any] = {}
     for key, scores in ((FEW_SHOT, few_shot_scores(rows, tune)), (DOMAINS, domain_scores(rows, tune))):
-        section: dict[str, Any] = {}
+        experiment: dict[str, Any] = {}
         for (method, dataset), score in sorted(scores.items()):
             deviation = None if score.deviation is None else round(score.deviation, _DIGITS)
             figures = {"mean": round(score.mean, _DIGITS), "deviation": deviation, "seeds": score.seeds}
-            section.setdefault(dataset, {})[method] = figures
+            experiment.setdefault(dataset, {})[method] = figures
         for method in sorted({method for method, _ in scores}):
-            found = [scores.get((method, dataset)) for dataset in section]
-            if len(section) > 1 and None not in found:
-                average = mean(score.mean for score in found if score)
+            row = [scores.get((method, dataset)) for dataset in experiment]
+            if len(experiment) > 1 and None not in row:
+                average = mean(score.mean for score in row if score)
                 metrics.setdefault(key, {}).setdefault(AVERAGE, {})[method] = {"mean": round(average, _DIGITS)}
-        if section:
-            metrics[key] = section | metrics.get(key, {})
+        if experiment:
+            metrics[key] = experiment | metrics.get(key, {})
     return metrics

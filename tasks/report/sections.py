@@ -56,7 +56,7 @@ def _summary(tables: Sequence[Table], learned: str) -> list[str]:
 
     What meta-training learned comes after the results; that it learned nothing comes first.
     """
-    told = {method.title for method in METHODS.values() if method.summarized}
+    summarized = {method.title for method in METHODS.values() if method.summarized}
     lines = []
     for table in tables:
         ranked = sorted(
@@ -68,7 +68,7 @@ def _summary(tables: Sequence[Table], learned: str) -> list[str]:
         said = ", ".join(
             f"{row[0].text} {row[-1].text}" + (f" ± {row[-1].deviation}" if row[-1].deviation else "")
             for place, (_, row) in enumerate(ranked)
-            if place == 0 or row[0].text in told
+            if place == 0 or row[0].text in summarized
         )
         if ranked:
             lead = "Tuned on one domain, tested on all" if table.key == "domains" else "Few-shot learning"
@@ -82,7 +82,7 @@ def _summary(tables: Sequence[Table], learned: str) -> list[str]:
 
 
 def _verdict(table: Table) -> list[str]:
-    """Whether SUPMER helped: its last column against plain prompt tuning and against no tuning at all."""
+    """Return sentences on whether SUPMER helped: its last column against prompt tuning and against no tuning."""
     last = {row[0].text: row[-1] for row in table.rows if isinstance(row[-1].value, float)}
     ours = METHODS[SUPMER].title
     if ours not in last:
@@ -92,12 +92,12 @@ def _verdict(table: Table) -> list[str]:
     return [_compared(ours, last[ours], other, last[other]) for other in others if other in last]
 
 
-def _compared(ours: str, one: Cell, theirs: str, other: Cell) -> str:
+def _compared(ours: str, our_cell: Cell, theirs: str, their_cell: Cell) -> str:
     """One sentence on a difference, as the printed figures have it, and on whether the seeds' deviations cover it."""
-    difference = float(one.text) - float(other.text)
+    difference = float(our_cell.text) - float(their_cell.text)
     if abs(difference) < _ALIKE:
         return f"{ours} and {theirs} are alike."
-    deviations = [float(cell.deviation) for cell in (one, other) if cell.deviation]
+    deviations = [float(cell.deviation) for cell in (our_cell, their_cell) if cell.deviation]
     if not deviations:
         weight = "from one seed: that decides nothing"
     elif abs(difference) > sum(deviations):
@@ -114,19 +114,19 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
     documents = data.rows["documents"]
     tasks = sum(row["train_tasks"] for row in data.rows["tasks"])
     variants = in_order({row["variant"] for row in data.rows["held_out"]})
-    found = [("Backbone", _short_spec(data.sources["backbone"][0].spec))]
+    facts = [("Backbone", _short_spec(data.sources["backbone"][0].spec))]
     if documents:
         sentences = sum(int(row["sentences"]) for row in documents)
-        found.append(
+        facts.append(
             ("Corpus", f"{sum(row['documents'] for row in documents):,} documents, {sentences:,} sentences cut")
         )
     if tasks:
-        found.append(("Anchor tasks", f"{tasks:,} for training"))
+        facts.append(("Anchor tasks", f"{tasks:,} for training"))
     if variants:
-        found.append(("Meta-trained", ", ".join(label(variant).short for variant in variants)))
+        facts.append(("Meta-trained", ", ".join(label(variant).short for variant in variants)))
     seeds = len(params.tune.seeds)
-    found.append(("Tuning", f"{params.tune.shots} examples a label, {seeds} seed{'' if seeds == 1 else 's'}"))
-    return found
+    facts.append(("Tuning", f"{params.tune.shots} examples a label, {seeds} seed{'' if seeds == 1 else 's'}"))
+    return facts
 
 
 def _short_spec(spec: str) -> str:

@@ -1,4 +1,4 @@
-"""Where tuning starts: normal noise, random words of the vocabulary, or a learned prompt with its regularizer."""
+"""The start of tuning: normal noise, random words of the vocabulary, or a learned prompt with its regularizer."""
 
 from dataclasses import dataclass
 from pathlib import Path

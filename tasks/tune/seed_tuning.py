@@ -43,7 +43,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Work:
-    """Where checkpoints go; `key` names the tuning and everything it depends on: that of another is never resumed."""
+    """The place of checkpoints. `key` names the tuning and all it depends on: those of another are never resumed."""
 
     folder: Path
     key: str

@@ -16,7 +16,7 @@ from tasks.labeled.dataset import LabeledExample
 
 @dataclass(frozen=True)
 class TokenizedForm:
-    """How examples of a set are written; `label_ids` are the target ids of its labels."""
+    """The template of a set in tokens; `label_ids` are the target ids of its labels."""
 
     template: Template
     tokenizer: TemplateTokenizer

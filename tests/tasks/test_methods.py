@@ -45,6 +45,7 @@ def test_a_variant_changes_only_settings_that_a_training_has(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_the_keys_of_a_method_are_keys_of_the_schema(name):
     for key in (METHODS[name].learning_rates, *METHODS[name].settings):
+        assert key.startswith("tune.")  # the stage depends on these
         value_type(tuple(key.split(".")))
 
 
