@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from model.text.templates import Form
 from storage.task_formats import ANCHOR_KINDS, FORMATS
 from tasks.methods import META_TRAINED, METHODS
 from tasks.params.schema_base import Count, Distinct, Impossible, Name, ParamGroup, Rate, defaults, impossible, shown
@@ -96,7 +97,7 @@ class MetaptParams(ParamGroup):
 class MetatrainParams(ParamGroup):
     """Learning (θ*, φ*) from the materialized tasks."""
 
-    template: Literal["sentinel", "instruction"] = Field(
+    template: Form = Field(
         "sentinel", description="Form of every template, here and in tune: sentinel for plain T5, instruction for tuned"
     )
     prompt_tokens: Count = Field(100, description="P, the rows of θ; all methods of tune that have a prompt use it")

@@ -1,16 +1,23 @@
 """The schema and the profiles."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
 
+from model.prompt.initial_prompt import Initialization
+from model.text.templates import Form
+from storage.task_formats import ANCHOR_KINDS, FORMATS
 from support.parameter_file import MINIMAL
+from tasks.methods import INITIALIZATIONS
 from tasks.params.file import load, parse, read, validate
-from tasks.params.reference import flatten, parameters, with_reference
-from tasks.params.schema import Params
+from tasks.params.reference import flatten, parameters, spell, value_type, with_reference
+from tasks.params.schema import FormatMixParams, Params
+from tasks.report.result_tables import PAPER_NAMES
 
 REPOSITORY = Path(__file__).parents[3]
 PROFILES = sorted((REPOSITORY / "profiles").glob("*.yaml"))
@@ -145,6 +152,20 @@ def test_every_parameter_has_a_meaning():
 def test_the_page_of_parameters_is_the_schemas_own():
     page = (REPOSITORY / "docs" / "parameters.md").read_text("utf-8")
     assert page == with_reference(page), "run: python -m tasks.params.reference docs/parameters.md"
+
+
+def choices(key):
+    """Return the values that a key may have, of a list those of its entries."""
+    return set(re.findall(r"[\w-]+", spell(value_type(tuple(key.split(".")))))) - {"list", "of", "or", "null"}
+
+
+def test_choices_are_those_that_the_code_knows():
+    assert choices("metatrain.template") == set(get_args(Form))
+    assert choices("metatrain.initialization") == set(get_args(Initialization)) == set(INITIALIZATIONS)
+    assert choices("metatrain.formats") == choices("metatrain.varied_label_words") == set(FORMATS)
+    assert set(FormatMixParams.model_fields) == set(FORMATS)
+    assert choices("metatrain.kinds") == set(ANCHOR_KINDS)
+    assert choices("report.paper_figures") == set(PAPER_NAMES)
 
 
 def test_parameters_cannot_be_changed_once_read(params_file):
