@@ -27,7 +27,9 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from storage.records.documents import Part, file_kind, is_ignored, read_documents  # noqa: E402
+from storage.records.documents import read_documents  # noqa: E402
+from storage.records.formats import file_kind, is_ignored  # noqa: E402
+from storage.records.parts import Part  # noqa: E402
 from tasks.params.schema import NearDuplicateParams, Params, SampleParams  # noqa: E402
 from tasks.sample import stage as sample  # noqa: E402
 from tasks.sample.sentences import sentence_spans  # noqa: E402

@@ -1,1 +1,1 @@
-"""Records of files: documents, labeled sets, texts to label, and which documents are kept."""
+"""Records of files: the one reader of all formats, documents, labeled sets, texts to label, which documents stay."""

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from storage.errors import InputError
-from storage.records.documents import COMPRESSIONS, FORMATS, is_ignored
+from storage.records.formats import COMPRESSIONS, FORMATS, is_ignored
 from storage.records.labeled_records import LONGEST, records
 from storage.sources.source import AcquiredSource, SourceFile
 
@@ -157,7 +157,7 @@ def place_of(files: Sequence[SourceFile], root: Path, row: int) -> tuple[SourceF
 def are_unlabeled(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -> bool:
     """Whether no row has a label: −1, none, or no such column. Reading ends at the first that has one."""
     return not any(
-        isinstance(record, dict) and any(record.get(column) not in _UNLABELED for column in columns.labels)
+        any(record.get(column) not in _UNLABELED for column in columns.labels)
         for file in files
         for record in records(root / file.path, file.name)
     )
@@ -193,14 +193,12 @@ def first_columns(files: Sequence[SourceFile], root: Path) -> set[str]:
     """The columns of the first row."""
     for file in files:
         for record in records(root / file.path, file.name):
-            return set(record) if isinstance(record, dict) else set()
+            return set(record)
     return set()
 
 
-def _found(where: str, record: Any, columns: Columns) -> tuple[tuple[str, ...], str]:
+def _found(where: str, record: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, ...], str]:
     """The columns of the texts and of the label that a row has."""
-    if not isinstance(record, dict):
-        raise InputError(f"{where}: not an object with a text and a label: write one JSON object a line")
     fields = next((fields for fields in columns.texts if all(map(record.__contains__, fields))), None)
     column = next(filter(record.__contains__, columns.labels), None)
     if fields is None or column is None:

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from storage.hashing import document_id
 from storage.parquet import write_shard
-from storage.records.documents import Document, count_rows, read_documents
+from storage.records.documents import Document, read_documents
+from storage.records.parts import count_rows
 from tasks.params.schema import NearDuplicateParams, SampleParams
 from tasks.sample.filters import inspect
 from tasks.sample.minhash import band_keys

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import InputError
-from storage.records.documents import Part, cut, file_kind, is_ignored
+from storage.records.formats import file_kind, is_ignored
+from storage.records.parts import Part, cut
 from storage.sources.source import AcquiredSource, SourceFile
 from tasks.stage.contract import Record
 

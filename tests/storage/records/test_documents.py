@@ -7,7 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage.errors import InputError
-from storage.records.documents import Part, count_rows, cut, file_kind, is_ignored, read_documents
+from storage.records.documents import read_documents
+from storage.records.formats import file_kind, is_ignored
+from storage.records.parts import Part, count_rows, cut
 
 TEXTS = ["First document.", 'Second, with "quotes"\nand a line break.', "Third: ünïcödé."]
 
@@ -111,7 +113,7 @@ def test_parquet_is_cut_between_row_groups(tmp_path):
         (b'{"text": "a"}\n["b"]\n', "line 2: a list where an object was expected: write one JSON object a line"),
         (b'{"body": "a", "id": 1}\n', "line 1: no field 'text' (found: body, id): set sample.text_field"),
         (b'{"text": 5}\n', "line 1: field 'text' holds a number, not text: set sample.text_field"),
-        (b'{"text": "a\xff"}\n', "line 1: not UTF-8 (byte 0xff): convert the file to UTF-8"),
+        (b'{"text": "a\xff"}\n', "line 1: not UTF-8 (byte 11 is 0xff): convert the file to UTF-8"),
     ],
 )
 def test_bad_json_lines_are_named_by_line(tmp_path, content, said):
@@ -126,10 +128,10 @@ def test_the_line_number_is_the_files_even_in_a_later_part(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"id,body\n1,a\n", "row 0: no column 'text' (found: body, id): set sample.text_field"),
-        (b'id,text\n1,a\n2,"b\n', "row 2: not CSV (unexpected end of data): mend the row's quotes"),
-        (b"id,text\n1,a,b\n", "row 1: 3 fields where the header has 2: mend the row's quotes or delimiters"),
-        (b"id,text\n1,a\n2,\xe9\n", "row 2: not UTF-8 (byte 0xe9): convert the file to UTF-8"),
+        (b"id,body\n1,a\n", "line 1: no column 'text' (found: id, body): set sample.text_field"),
+        (b'id,text\n1,a\n2,"b\n', "row 2 (line 3): not CSV (unexpected end of data): mend the row's quotes"),
+        (b"id,text\n1,a,b\n", "row 1 (line 2): 3 fields where the header has 2: mend the row's quotes or delimiters"),
+        (b"id,text\n1,a\n2,\xe9\n", "line 3: not UTF-8 (byte 2 is 0xe9): convert the file to UTF-8"),
     ],
 )
 def test_bad_csv_is_named_by_row(tmp_path, content, said):
@@ -137,7 +139,7 @@ def test_bad_csv_is_named_by_row(tmp_path, content, said):
 
 
 def test_text_that_is_not_utf8_is_named_by_byte(tmp_path):
-    assert message(part(tmp_path, "a.txt", b"caf\xe9")) == "byte 3: not UTF-8 (byte 0xe9): convert the file to UTF-8"
+    assert message(part(tmp_path, "a.txt", b"caf\xe9")) == "not UTF-8 (byte 3 is 0xe9): convert the file to UTF-8"
 
 
 @pytest.mark.parametrize(
@@ -166,14 +168,14 @@ def test_parquet_with_a_damaged_page_is_refused(tmp_path):
 def test_parquet_without_the_column_or_with_numbers_is_refused(tmp_path):
     pq.write_table(pa.table({"body": TEXTS, "text": [1, 2, 3]}), tmp_path / "a.parquet")
     read = Part(tmp_path / "a.parquet", "a.parquet")
-    assert message(read) == "row 1: column 'text' holds int64, not text: set sample.text_field"
-    assert message(read, "content") == "row 1: no column 'content' (found: body, text): set sample.text_field"
+    assert message(read) == "column 'text' holds int64, not text: set sample.text_field"
+    assert message(read, "content") == "no column 'content' (found: body, text): set sample.text_field"
 
 
 def test_parquet_text_that_is_not_utf8_is_named_by_row(tmp_path):
     column = pa.array([b"good", b"bad \xff"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
-    assert message(Part(tmp_path / "a.parquet", "a.parquet")).startswith("row 2: not UTF-8 (byte 0xff)")
+    assert message(Part(tmp_path / "a.parquet", "a.parquet")).startswith("row 2: not UTF-8 (byte 4 is 0xff)")
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path):

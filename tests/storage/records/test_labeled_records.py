@@ -38,7 +38,7 @@ def test_text_without_tabs_is_no_labeled_file(tmp_path):
 def test_a_compressed_file_is_read_and_a_damaged_one_refused(tmp_path):
     whole = gzip.compress(b'{"a": 1}\n' * 1000)
     assert len(read(tmp_path / "a.jsonl.gz", whole)) == 1000
-    with pytest.raises(InputError, match=r"a.jsonl.gz: cannot be read"):
+    with pytest.raises(InputError, match=r"a.jsonl.gz: damaged or cut short"):
         read(tmp_path / "a.jsonl.gz", whole[:-20])
 
 

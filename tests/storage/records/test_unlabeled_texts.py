@@ -126,18 +126,18 @@ def test_no_more_is_read_than_was_asked_for(form):
         ("jsonl", b'{"text": "a"}\n{"text": " \\n"}\n', "new: line 2: text is empty or no text"),
         ("jsonl", b'{"text": "a"}\n{"text": 3}\n', "new: line 2: text is empty or no text"),
         ("jsonl", b'{"text": "a"}\n{"text": null}\n', "new: line 2: text is empty or no text"),
-        ("jsonl", b'{"text": "a"}\n["b"]\n', "new: line 2: not an object"),
+        ("jsonl", b'{"text": "a"}\n["b"]\n', "new: line 2: a list where an object was expected"),
         ("jsonl", b'{"text": "a"}\n{"text": \n', "new: line 2: not JSON"),
-        ("jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"new: line 2: not UTF-8 \(byte 0xff\)"),
+        ("jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"new: line 2: not UTF-8 \(byte 10 is 0xff\)"),
         ("csv", b"text,id\na,1\nb\n", r"new: row 2 \(line 3\): 1 fields where the header has 2"),
-        ("csv", b"body,id\na,1\n", r"new: row 1 \(line 2\): no field 'text' \(found: body, id\)"),
-        ("csv", b'text\na\n"b\n', "new: row 2: not CSV"),
+        ("csv", b"body,id\na,1\n", r"new: line 1: no column 'text' \(found: body, id\)"),
+        ("csv", b'text\na\n"b\n', r"new: row 2 \(line 3\): not CSV"),
         ("csv", b"text,id\na,1\n,2\n", r"new: row 2 \(line 3\): text is empty"),
         ("csv", b"text\na\n\xe9\n", "new: line 3: not UTF-8"),
         ("text", b"a\n\nb\n", "new: line 2: text is empty"),
         ("text", b"a\n\xe9\n", "new: line 2: not UTF-8"),
         ("text", b"a\n" + b"b" * 200, "new: line 2: longer than"),
-        ("csv", b'text\na\n"' + b"b\n" * 100, "new: row 2: longer than"),
+        ("csv", b'text\na\n"' + b"b\n" * 100, r"new: row 2 \(line 3\): longer than 100 bytes"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_row_after_the_rows_before_it(monkeypatch, form, content, message):
@@ -147,7 +147,7 @@ def test_what_is_wrong_is_told_with_its_row_after_the_rows_before_it(monkeypatch
         found += [row.texts for row in read_stream(io.BytesIO(content), "new", TEXT, form)]
     assert "\n" not in str(refused.value)
     rows = read_stream(io.BytesIO(content), "new", TEXT, form)
-    if "row 1 " not in str(refused.value):
+    if "line 1: " not in str(refused.value):
         assert next(rows).texts == ("a",)
 
 

@@ -303,7 +303,7 @@ GOOD = '{"text": "good", "label": 1}\n{"text": "bad", "label": 0}\n'
         (GOOD + '{"text": "x", "label": -1}', "train.jsonl: row 3: unknown label -1"),
         (GOOD + '{"text": " ", "label": 1}', "train.jsonl: row 3: text is empty or no text"),
         (GOOD + '{"text": 5, "label": 1}', "train.jsonl: row 3: text is empty or no text"),
-        (GOOD + '["x", 1]', "train.jsonl: row 3: not an object"),
+        (GOOD + '["x", 1]', "train.jsonl: line 3: a list where an object was expected"),
         (GOOD + '{"text": "x", "label"', "train.jsonl: line 3: not JSON"),
         (GOOD + '{"text": "\udcff", "label": 1}', "train.jsonl: line 3: not UTF-8 (byte 10 is 0xff)"),
         (GOOD + '{"text": "' + "x" * 10_000_000 + '", "label": 1}', "train.jsonl: line 3: longer than 1,000,000"),

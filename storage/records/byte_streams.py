@@ -1,0 +1,52 @@
+"""The decompressed bytes of a file; damage and denial are told in one line."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from storage.errors import InputError, first_line
+
+BUFFER_BYTES = 1 << 20
+
+Counted = Callable[[int], None]
+"""Takes the number of bytes of the file, as they lie on disk, that were read so far."""
+
+
+@contextmanager
+def opened(path: Path, compression: str | None, counted: Counted | None = None) -> Iterator[IO[bytes]]:
+    """Open a file for reading, decompressed. Raise InputError if it is damaged or cannot be read."""
+    try:
+        with path.open("rb", buffering=BUFFER_BYTES if counted is None else 0) as file:
+            plain: IO[bytes] = file
+            if counted is not None:
+                plain = io.BufferedReader(_CountingFile(file, counted), BUFFER_BYTES)
+            if compression is None:
+                yield plain
+            else:
+                source = path if counted is None else plain
+                yield io.BufferedReader(pa.input_stream(source, compression=compression), BUFFER_BYTES)
+    except OSError as error:
+        if error.errno is None:  # the decompressor's own complaint
+            reason = first_line(error).rstrip(".")
+            raise InputError(f"{path}: damaged or cut short ({reason}): replace or remove it") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror}): check the file and its rights") from error
+
+
+class _CountingFile(io.RawIOBase):
+    """A file that reports how much of it was read."""
+
+    def __init__(self, file: IO[bytes], counted: Counted) -> None:
+        self._file, self._counted, self._bytes = file, counted, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)  # type: ignore[attr-defined]
+        self._bytes += count
+        self._counted(self._bytes)
+        return int(count)

@@ -1,0 +1,46 @@
+"""Which files are read, by their names: the format, the compression, and files that only accompany the data."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.errors import InputError
+
+JSON_LINES, CSV, TSV, PARQUET, TEXT = "jsonl", "csv", "tsv", "parquet", "text"
+FORMATS = {
+    ".jsonl": JSON_LINES,
+    ".ndjson": JSON_LINES,
+    ".json": JSON_LINES,
+    ".csv": CSV,
+    ".tsv": TSV,
+    ".parquet": PARQUET,
+    ".txt": TEXT,
+}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+READABLE = "JSON lines (.jsonl, .ndjson, .json), .csv, .tsv and .txt, each also as .gz or .zst, and .parquet"
+
+
+class FileKind(NamedTuple):
+    """The format and the compression of a file."""
+
+    format: str
+    compression: str | None
+
+
+def file_kind(name: str, where: str = "") -> FileKind:
+    """Return the format and compression that a file's name says; `where` replaces the name in the error message."""
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes[-2:]]
+    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
+    if compression:
+        suffixes.pop()
+    file_format = FORMATS.get(suffixes[-1]) if suffixes else None
+    if file_format is None or (compression and file_format == PARQUET):
+        raise InputError(
+            f"{where or name}: unknown kind of file; what is read: {READABLE}: convert it, or leave it out with path="
+        )
+    return FileKind(file_format, compression)
+
+
+def is_ignored(name: str) -> bool:
+    """True if a file only accompanies the data (README, licence, hidden file)."""
+    base = name.rsplit("/", 1)[-1]
+    return base.startswith((".", "README", "LICENSE", "LICENCE")) or base.lower().endswith(".md")
