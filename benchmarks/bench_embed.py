@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from storage import paths  # noqa: E402
 from storage.hashing import file_hash  # noqa: E402
 from storage.sources.source import AcquiredSource, SourceFile, write_manifest  # noqa: E402
 from tasks.embed import stage as embed  # noqa: E402
@@ -34,7 +35,7 @@ def lay_out(scratch, embedder, sentences, shards, rows):
     files = tuple(SourceFile(name, "", 0, file_hash(embedder / name)) for name in names)
     source = AcquiredSource("embedder", "path:embedder", "", str(embedder.resolve()), files)
     write_manifest(scratch / SOURCE, "embedder", [source])
-    folder = scratch / embed.SENTENCES
+    folder = scratch / paths.SENTENCES
     folder.mkdir(parents=True)
     texts = []
     paths = sorted(sentences.glob("*.parquet"))
@@ -54,8 +55,8 @@ def stage_seconds(scratch, workers, round_number):
         name="embed",
         root=scratch,
         params=Params.model_construct(embed=EmbedParams(model="embedder")),
-        inputs=(embed.SENTENCES, SOURCE),
-        outputs=(embed.EMBEDDINGS,),
+        inputs=(paths.SENTENCES, SOURCE),
+        outputs=(paths.EMBEDDINGS,),
         fingerprint="0" * 64,
         code=f"round-{round_number}",  # a new key, so that no shard of an earlier round counts as done
         fan_out=PrefectFanOut(ThreadPoolTaskRunner(max_workers=workers)),
@@ -95,7 +96,7 @@ def compare(scratch, texts, embedder, workers, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--embedder", type=Path, default=ROOT / "data/sources/embedder/embedder")
-    parser.add_argument("--sentences", type=Path, default=ROOT / embed.SENTENCES)
+    parser.add_argument("--sentences", type=Path, default=ROOT / paths.SENTENCES)
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--rows", type=int, default=500, help="sentences per shard")
     parser.add_argument("--rounds", type=int, default=3)

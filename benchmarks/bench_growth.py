@@ -23,6 +23,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, T5Confi
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from storage import paths  # noqa: E402
 from storage.hashing import file_hash  # noqa: E402
 from storage.sources.source import AcquiredSource, SourceFile  # noqa: E402
 from storage.sources.source import write_manifest as write_sources  # noqa: E402
@@ -37,11 +38,11 @@ SIZES = (10, 100)  # MB of text
 TASKS_PER_MB = 100
 MODELS = ["data/sources/backbone", "data/sources/embedder"]
 STAGES = {
-    "sample": (sample, [sample.CORPUS], OUTPUTS),
-    "embed": (embed, [embed.SENTENCES, *MODELS], [embed.EMBEDDINGS]),
+    "sample": (sample, [paths.CORPUS], OUTPUTS),
+    "embed": (embed, [paths.SENTENCES, *MODELS], [paths.EMBEDDINGS]),
     "cluster": (
         cluster,
-        ["data/corpus", embed.EMBEDDINGS, *MODELS],
+        ["data/corpus", paths.EMBEDDINGS, *MODELS],
         [
             *(f"data/clusters/{name}" for name in ("assignments", "centroids", "nearest")),
             "data/metrics/cluster.json",
@@ -51,7 +52,7 @@ STAGES = {
     "materialize": (
         materialize,
         ["data/clusters", "data/corpus", "data/sources/datasets", *MODELS],
-        [materialize.TASKS, materialize.METRICS],
+        [paths.TASKS, paths.MATERIALIZE_METRICS],
     ),
 }
 

@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from storage import paths  # noqa: E402
 from tasks.materialize import stage as materialize  # noqa: E402
 from tasks.params.schema import MaterializeParams, Params  # noqa: E402
 from tasks.stage import workers as pool  # noqa: E402
@@ -96,9 +97,9 @@ def write_corpus(root: Path, sentences: int) -> int:
         clusters = {name: pa.array(rng.integers(0, kinds, rows), pa.int32()) for name in ("sp", "mc", "ss")}
         split = np.where(np.arange(count) % 20 == 0, "validation", "train")
         tables = {
-            materialize.DOCUMENTS: {"document_id": pa.array(ids), "split": pa.array(split)},
-            materialize.SENTENCES: key | {"text": pa.array(texts)},
-            materialize.ASSIGNMENTS: key | clusters,
+            paths.DOCUMENTS: {"document_id": pa.array(ids), "split": pa.array(split)},
+            paths.SENTENCES: key | {"text": pa.array(texts)},
+            paths.ASSIGNMENTS: key | clusters,
         }
         for folder, columns in tables.items():
             (root / folder).mkdir(parents=True, exist_ok=True)
@@ -116,8 +117,8 @@ def run_stage(root: Path, tasks: int, size: int) -> dict[str, float]:
         name="materialize",
         root=root,
         params=Params.model_construct(seed=42, materialize=params),
-        inputs=[materialize.ASSIGNMENTS, materialize.DOCUMENTS, materialize.SENTENCES],
-        outputs=[materialize.TASKS, materialize.METRICS],
+        inputs=[paths.ASSIGNMENTS, paths.DOCUMENTS, paths.SENTENCES],
+        outputs=[paths.TASKS, paths.MATERIALIZE_METRICS],
         fingerprint="0" * 64,
         code=str(time.time_ns()),
         fan_out=Workers(),

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from storage import paths  # noqa: E402
 from storage.records.documents import read_documents  # noqa: E402
 from storage.records.formats import file_kind, is_ignored  # noqa: E402
 from storage.records.parts import Part  # noqa: E402
@@ -36,12 +37,12 @@ from tasks.sample.sentences import sentence_spans  # noqa: E402
 from tasks.stage.contract import InlineFanOut, Stage  # noqa: E402
 
 OUTPUTS = [
-    sample.DOCUMENTS,
-    sample.EXCLUDED,
-    sample.SENTENCES,
-    sample.METRICS,
-    sample.EXCLUDED_PLOT,
-    sample.WORDS_PLOT,
+    paths.DOCUMENTS,
+    paths.EXCLUDED,
+    paths.SENTENCES,
+    paths.SAMPLE_METRICS,
+    paths.EXCLUDED_PLOT,
+    paths.SENTENCE_WORDS_PLOT,
 ]
 _POLL = 0.02  # seconds between readings of the memory
 
@@ -114,7 +115,7 @@ def run_stage(corpus: Path, near: bool) -> dict[str, float]:
             name="sample",
             root=root,
             params=Params.model_construct(seed=42, sample=params),
-            inputs=[sample.CORPUS],
+            inputs=[paths.CORPUS],
             outputs=OUTPUTS,
             fingerprint="0" * 64,
             code="0" * 64,
@@ -134,7 +135,7 @@ def write_manifest(corpus: Path, root: Path) -> None:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         files.append({"name": path.name, "path": str(path.resolve()), "bytes": path.stat().st_size, "sha256": sha256})
     source = {"name": "bench", "spec": "path:.", "licence": "", "folder": str(corpus), "files": files}
-    folder = root / sample.CORPUS
+    folder = root / paths.CORPUS
     folder.mkdir(parents=True)
     (folder / "source.json").write_bytes(orjson.dumps({"role": "corpus", "sources": [source]}))
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import orjson
 
+from storage import paths
 from storage.errors import InputError
 
-LOCK = Path(".supmer", "lock")
-SCHEDULE = Path(".supmer", "schedule")
+LOCK = paths.WORKSPACE_LOCK
+SCHEDULE = paths.SCHEDULE
 PATIENCE_SECONDS = 0.3  # who only asks whether the workspace is free takes the lock for a moment
 
 

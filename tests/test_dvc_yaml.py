@@ -19,6 +19,7 @@ METHOD_MODULES = sorted({f"{row.module.replace('.', '/')}.py" for row in METHODS
 PLUMBING = {
     "storage/atomic.py",
     "storage/errors.py",
+    "storage/paths.py",
     "storage/scratch.py",
     "storage/file_lock.py",
     "tasks/stage/progress.py",

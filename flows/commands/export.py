@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.workspace import silence
+from storage import paths
 from storage.errors import InputError
 
 if TYPE_CHECKING:
     from storage.prompts.prompt_artifact import PromptArtifact
-
-ARTIFACTS = Path("artifacts")
 
 EXAMPLES = """\b
 Examples:
@@ -58,11 +57,11 @@ def _only_prompt() -> Path:
     """The prompt of this workspace, if it has one only."""
     from storage.prompts.prompt_artifact import CONFIG
 
-    found = sorted(path.parent for path in ARTIFACTS.rglob(CONFIG))
+    found = sorted(path.parent for path in Path(paths.ARTIFACTS).rglob(CONFIG))
     if len(found) == 1:
         return found[0]
     there = ", ".join(map(str, found[:6])) + (" …" if len(found) > 6 else "")
-    raise InputError(f"--prompt: which prompt is meant? {ARTIFACTS} has {there or 'none'}: name its folder")
+    raise InputError(f"--prompt: which prompt is meant? {paths.ARTIFACTS} has {there or 'none'}: name its folder")
 
 
 def _base(prompt: Path, artifact: PromptArtifact, given: str | None, *, any_backbone: bool) -> tuple[str, str | None]:

@@ -13,6 +13,7 @@ import orjson
 from flows.dvc_state.recovery import partials
 from flows.lock import workspace_lock
 from flows.workspace import enter
+from storage import paths
 from storage.atomic import remove
 from tasks.stage.contract import SHARD_STORE, USED, unused_shards
 
@@ -59,8 +60,8 @@ def command(dry_run: bool) -> None:
 
 
 def _leftovers(root: Path, outputs: list[str]) -> Iterator[Path]:
-    for scratch in ("downloads", "tmp"):
-        if (path := root / ".supmer" / scratch).exists():
+    for scratch in (paths.DOWNLOADS, paths.SCRATCH):
+        if (path := root / scratch).exists():
             yield path
     yield from partials(root, outputs)
 

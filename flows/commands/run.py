@@ -18,8 +18,8 @@ from flows.options import place_options, print_json, set_option, stage_option
 from flows.retries import Retries, retry_options
 from flows.run.outcome import Outcome
 from flows.run.session import Session, open_session
-from flows.server.artifacts import REPORT
 from flows.workspace import enter
+from storage import paths
 from storage.errors import InputError
 from tasks.stage.contract import RANKS
 
@@ -95,7 +95,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     if not fresh:
         _end(outcomes, quiet=as_json)
     if not as_json and any(outcome.stage == "report" for outcome in outcomes):
-        click.echo(f"the report: {root / REPORT}")
+        click.echo(f"the report: {root / paths.REPORT_PAGE}")
 
 
 def _end(outcomes: Sequence[Outcome], *, quiet: bool) -> None:

@@ -13,6 +13,7 @@ import click
 from flows.options import set_option
 from flows.terminal import cut, printable
 from flows.workspace import enter
+from storage import paths
 from storage.task_formats import ANCHOR_KINDS, FORMATS, LABELED, SPLITS
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from storage.queries.cluster_views import Cluster, Clustering
     from storage.tables.task_shards import StoredExample, StoredTask, TaskIndex
 
-TASKS, BACKBONE = Path("data", "tasks"), Path("data", "sources", "backbone")
+TASKS, BACKBONE = Path(paths.TASKS), Path(paths.BACKBONE)
 TOPIC_CELLS = 60  # of the sentence that stands for a centroid
 
 

@@ -9,13 +9,13 @@ import click
 
 from flows.terminal import printable, size
 from flows.workspace import enter
+from storage import paths
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
 
-LABELED_SETS = "data/sources/datasets"
 EXAMPLES = """\b
 Examples:
   supmer trace 3f9a1c
@@ -87,7 +87,7 @@ def _labeled_example(root: Path, name: str, row: int) -> dict[str, Any] | None:
     from storage.records.labeled_sets import place_of, training_files
     from storage.sources.source import MANIFEST, read_manifest
 
-    folder = root / LABELED_SETS
+    folder = root / paths.DATASETS
     sources = read_manifest(folder) if (folder / MANIFEST).is_file() else []
     source = next((source for source in sources if source.name == name), None)
     if source is None:
@@ -175,7 +175,7 @@ def _print_exclusion(row: dict[str, Any], *, copy: bool) -> None:
 
 def _print_origin(origin: dict[str, Any]) -> None:
     if "spec" not in origin:
-        click.echo(f"  source    {printable(origin['source'])} (no record of it in data/sources)")
+        click.echo(f"  source    {printable(origin['source'])} (no record of it in {paths.SOURCES})")
     else:
         click.echo(
             f"  source    {printable(origin['source'])}: {printable(origin['spec'])}, licence {origin['licence']}"

@@ -11,6 +11,7 @@ import click
 from flows.options import overlaid, set_option
 from flows.workspace import enter
 from model.text.templates import Form
+from storage import paths
 from storage.errors import InputError
 from tasks.methods import INITIALIZATIONS
 
@@ -30,7 +31,6 @@ Examples:
   supmer tune --data my.jsonl --text review --label stars --template "{review} It was" \\
       --verbalizer 1=terrible,5=great --seeds 10,20 --learning-rates 0.1,0.3 --output my-prompt
 """
-WORK = Path(".supmer", "own-tuning")
 
 
 @click.command(name="tune", epilog=EXAMPLES)
@@ -113,7 +113,7 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
         test_limit=tune.test_examples,
         backbone=root / source.folder,
         about=about,
-        work=root / WORK,
+        work=root / paths.OWN_TUNING,
         checkpoint_seconds=tune.checkpoint_seconds,
     )
 
@@ -149,7 +149,7 @@ def _backbone(root: Path, folder: Path | None) -> AcquiredSource:
     from storage.sources.source import AcquiredSource, SourceFile, read_manifest
 
     if folder is None:
-        return read_manifest(root / "data" / "sources" / "backbone")[0]
+        return read_manifest(root / paths.BACKBONE)[0]
     if not folder.is_dir():
         raise InputError(f"{folder}: not there: give the folder of a model")
     files = tuple(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from storage import paths
 from storage.atomic import remove, replacing_file, write_bytes
 from storage.errors import InputError
 from tasks.stage.contract import SHARD_STORE
@@ -18,14 +19,11 @@ if TYPE_CHECKING:
     from flows.dvc_state.dag import Pipeline
     from flows.lock import Holder
 
-COPY = Path(".supmer", "dvc.lock")
-SCRATCH = Path(".supmer", "tmp")  # where stages put what they need only while they run
-
 
 def keep_lock_file(root: Path) -> None:
     """Keep dvc.lock as it is before DVC writes it anew."""
     if (root / "dvc.lock").exists():
-        with replacing_file(root / COPY) as beside:
+        with replacing_file(root / paths.DVC_LOCK_COPY) as beside:
             shutil.copyfile(root / "dvc.lock", beside)
 
 
@@ -43,8 +41,8 @@ def mend(root: Path, dead: Holder) -> None:
 def partials(root: Path, outputs: Iterable[str]) -> Iterator[Path]:
     """What was being written when a run ended before its time; nobody else's while the workspace is held."""
     yield from (root / SHARD_STORE).glob("**/*.partial-*")
-    yield from (root / SCRATCH).glob("[!d]*-*")  # not duckdb-PID-N, which may be a living `supmer sql`'s
-    for folder in sorted({root / COPY.parent, *((root / output).parent for output in outputs)}):
+    yield from (root / paths.SCRATCH).glob("[!d]*-*")  # not duckdb-PID-N, which may be a living `supmer sql`'s
+    for folder in sorted({root / paths.DVC_LOCK_COPY.parent, *((root / output).parent for output in outputs)}):
         yield from folder.glob("*.partial-*")
 
 
@@ -55,9 +53,9 @@ def _mend_lock_file(root: Path) -> None:
     try:
         Pipeline(root).nodes()
     except InputError:
-        if not (root / COPY).exists():
+        if not (root / paths.DVC_LOCK_COPY).exists():
             raise
-        shutil.copyfile(root / COPY, root / "dvc.lock")
+        shutil.copyfile(root / paths.DVC_LOCK_COPY, root / "dvc.lock")
         click.echo("dvc.lock was cut short by the crash: put back as it was before", err=True)
 
 

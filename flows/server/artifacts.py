@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.terminal import size
+from storage import paths
 from storage.errors import first_line
 from storage.sources.source import NAMED_ROLES, SINGLE_ROLES, read_manifest
 
@@ -22,7 +23,6 @@ Details = Callable[[Path, dict[str, Any]], list[Row]]
 
 REPORT_URL = "SUPMER_REPORT_URL"  # in the environment: where a browser that looks at Prefect finds the report
 REPORT_PLACE = "/report"  # of the servers that this program starts
-REPORT = Path("report", "index.html")
 MOST_ROWS = 500
 
 
@@ -44,7 +44,7 @@ def tell_prefect(
             create_table_artifact(rows[:MOST_ROWS], key=f"{node.name}-table", description=f"{title}{cut}")
         if node.name == "report":
             create_link_artifact(
-                report_link(root), link_text="The report", key="report-link", description=str(root / REPORT)
+                report_link(root), link_text="The report", key="report-link", description=str(root / paths.REPORT_PAGE)
             )
     except Exception as error:  # noqa: BLE001 - whatever it is, the stage has done its work
         say(f"{node.name}: its page in Prefect's interface is not whole: {first_line(error)}")
@@ -52,7 +52,7 @@ def tell_prefect(
 
 def report_link(root: Path) -> str:
     """Where the report is: at a server of this program's, else (a browser may refuse to follow it) in its file."""
-    return os.environ.get(REPORT_URL) or (root / REPORT).resolve().as_uri()
+    return os.environ.get(REPORT_URL) or (root / paths.REPORT_PAGE).resolve().as_uri()
 
 
 def report_is_served() -> None:
@@ -108,7 +108,7 @@ def _sources(root: Path, _record: dict[str, Any]) -> list[Row]:
             "bytes": sum(file.bytes for file in source.files),
         }
         for role in (*SINGLE_ROLES, *NAMED_ROLES)
-        for source in read_manifest(root / "data" / "sources" / role)
+        for source in read_manifest(root / paths.source(role))
     ]
 
 
@@ -121,14 +121,14 @@ def _vectors(root: Path, record: dict[str, Any]) -> list[Row]:
     from storage.parquet import count_rows
 
     common = {name: record[name] for name in ("model", "dimension", "dtype")}
-    shards = sorted((root / "data" / "embeddings").glob("*.parquet"))
+    shards = sorted((root / paths.EMBEDDINGS).glob("*.parquet"))
     return [
         {"shard": path.stem, "sentences": count_rows(path), "bytes": path.stat().st_size} | common for path in shards
     ]
 
 
 def _cluster_sizes(root: Path, _record: dict[str, Any]) -> list[Row]:
-    with (root / "data" / "plots" / "cluster_sizes.csv").open(newline="") as file:
+    with (root / paths.CLUSTER_SIZES_PLOT).open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -151,7 +151,7 @@ def _scores(root: Path, _record: dict[str, Any]) -> list[Row]:
 
     columns = ["dataset", "tested_on", "method", "shots", "chosen", "score"]
     found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
-    for row in pq.read_table(root / "data" / "tuning" / "scores", columns=columns).to_pylist():
+    for row in pq.read_table(root / paths.SCORES, columns=columns).to_pylist():
         if row["chosen"] and row["score"] is not None:
             found[row["dataset"], row["tested_on"], row["method"], row["shots"]].append(row["score"])
     return [

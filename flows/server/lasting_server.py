@@ -23,9 +23,10 @@ from flows.lock import SCHEDULE, is_free
 from flows.server.artifacts import REPORT_PLACE
 from flows.server.prefect_home import HOME
 from flows.server.ready import wait_until_ready
+from storage import paths
 from storage.errors import InputError
 
-ANNOUNCEMENT = Path(".supmer", "server")
+ANNOUNCEMENT = paths.SERVER
 HOST = "127.0.0.1"
 GOODBYE_SECONDS = 1.5
 LOOK_SECONDS = 0.2
@@ -141,7 +142,7 @@ def main() -> None:
     from starlette.staticfiles import StaticFiles
 
     app = create_app(final=True)
-    report = StaticFiles(directory=root / "report", html=True, check_dir=False)
+    report = StaticFiles(directory=root / paths.REPORT, html=True, check_dir=False)
     app.router.routes.insert(0, Mount(REPORT_PLACE, report))  # before Prefect's own pages, which take every address
     # An open browser holds on to its connections: they are not waited for.
     config = uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=1)

@@ -8,7 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-HOME = Path(".prefect")
+from storage import paths
+
+HOME = paths.PREFECT_HOME
 PAGE = 100
 
 

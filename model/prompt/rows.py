@@ -8,6 +8,7 @@ from torch import Tensor
 
 from model.t5.backbone import Backbone
 from model.text.tokenized_tasks import NO_LOSS, Example, pad
+from storage import paths
 from storage.errors import InputError
 
 
@@ -55,7 +56,7 @@ class Centroids:
         missing = [place for place in places if place not in self.numbers]
         if missing:
             form, cluster = missing[0]
-            raise InputError(f"data/clusters/centroids: none for cluster {cluster} of {form}: run cluster again")
+            raise InputError(f"{paths.CENTROIDS}: none for cluster {cluster} of {form}: run cluster again")
         return self.vectors[[self.numbers[place] for place in places]]
 
 

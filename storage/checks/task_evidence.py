@@ -11,14 +11,11 @@ import duckdb
 import orjson
 import pyarrow as pa
 
+from storage import paths
 from storage.errors import InputError
 from storage.queries.views import datasets, read_parquet, view_columns
 from storage.records.labeled_sets import LabeledRow, label_names, numbered_labels, read_rows, training_files
 from storage.sources.source import MANIFEST, AcquiredSource, read_manifest
-
-TASKS = "data/tasks"
-COUNTS = "data/metrics/materialize.json"
-LABELED_SETS = "data/sources/datasets"
 
 _BATCH_ROWS = 8_192
 _ROWS = pa.schema([("name", pa.string()), ("id", pa.string()), ("texts", pa.list_(pa.string())), ("label", pa.int16())])
@@ -26,16 +23,16 @@ _ROWS = pa.schema([("name", pa.string()), ("id", pa.string()), ("texts", pa.list
 
 def add_evidence(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
     """Add `placed_tasks`, `promised_tasks` and `labeled_rows` where there is something to make them of."""
-    tasks = next((dataset for dataset in datasets(root) if dataset.path == TASKS and dataset.shards), None)
+    tasks = next((dataset for dataset in datasets(root) if dataset.path == paths.TASKS and dataset.shards), None)
     if tasks is None or not view_columns(connection, tasks.name):  # not made yet, or its first shard is damaged
         return
     scan = read_parquet(tasks, "filename = true, file_row_number = true")
     connection.execute(
         f"CREATE TEMP VIEW placed_tasks AS SELECT task_id, role, position, filename, file_row_number FROM {scan}"
     )
-    if (root / COUNTS).is_file():
-        _add_counts(root / COUNTS, connection)
-    if (root / LABELED_SETS / MANIFEST).is_file():
+    if (root / paths.MATERIALIZE_METRICS).is_file():
+        _add_counts(root / paths.MATERIALIZE_METRICS, connection)
+    if (root / paths.DATASETS / MANIFEST).is_file():
         _add_labeled(root, connection)
 
 
@@ -54,7 +51,7 @@ def _add_labeled(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
     used = connection.execute("SELECT DISTINCT kind FROM tasks WHERE format = 'labeled'").fetchall()
     names = {str(kind).partition("-")[2] for (kind,) in used}
     connection.execute("CREATE TEMP TABLE labeled_rows (name VARCHAR, id VARCHAR, texts VARCHAR[], label SMALLINT)")
-    for source in read_manifest(root / LABELED_SETS):
+    for source in read_manifest(root / paths.DATASETS):
         if source.name in names:
             try:
                 for batch in _batches(root, source):

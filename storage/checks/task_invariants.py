@@ -5,6 +5,7 @@
 
 from dataclasses import dataclass
 
+from storage import paths
 from storage.task_formats import ANCHOR_KINDS, CHOICES
 
 
@@ -84,7 +85,7 @@ CLAIMS = (
         FROM promised_tasks p
             FULL JOIN (SELECT format, split, count(DISTINCT task_id) AS tasks FROM tasks GROUP BY ALL) t
             USING (format, split) WHERE t.tasks IS DISTINCT FROM p.tasks""",
-        "formats do not have the tasks that data/metrics/materialize.json counts",
+        f"formats do not have the tasks that {paths.MATERIALIZE_METRICS} counts",
     ),
     TaskClaim(
         "labels are balanced within a set, and with them the positions of the right choice",

@@ -11,9 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from storage import paths
 from storage.errors import InputError
 
-EVENTS = Path("lineage", "events.jsonl")
 HTTP_SECONDS = 2.0
 
 logger = logging.getLogger("supmer.lineage")
@@ -65,7 +65,7 @@ def emit(root: Path, event: StageEvent) -> None:
     from storage.lineage.openlineage import run_event
 
     built = run_event(event)
-    _append(root / EVENTS, built)
+    _append(root / paths.EVENTS, built)
     url = os.environ.get("OPENLINEAGE_URL", "").strip()
     if url and url not in _deaf:
         _send(url, built)
@@ -117,12 +117,14 @@ def _send(url: str, event: Any) -> None:
     thread.join(HTTP_SECONDS)
     if failure and url not in _deaf:
         _deaf.add(url)
-        logger.warning("lineage: OPENLINEAGE_URL fails (%s): this run's events go to %s alone", failure[0], EVENTS)
+        logger.warning(
+            "lineage: OPENLINEAGE_URL fails (%s): this run's events go to %s alone", failure[0], paths.EVENTS
+        )
 
 
 def read_events(root: Path) -> list[dict[str, Any]]:
     """Every event of the workspace in the order written; lines a crash cut short are skipped, with one warning."""
-    path = root / EVENTS
+    path = root / paths.EVENTS
     if not path.exists():
         return []
     events, broken = [], []
@@ -135,7 +137,7 @@ def read_events(root: Path) -> list[dict[str, Any]]:
                 events.append(event)
     if broken:
         listed = ", ".join(map(str, broken[:5]))
-        logger.warning("%s: skipped %d line(s) that a crash cut short: %s", EVENTS, len(broken), listed)
+        logger.warning("%s: skipped %d line(s) that a crash cut short: %s", paths.EVENTS, len(broken), listed)
     return events
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 
+from storage import paths
 from storage.errors import InputError
 from storage.queries.views import identifier, view_columns
 
@@ -15,7 +16,6 @@ SHORTEST_PREFIX = 6
 CANDIDATES = 10
 FIRST_IDS = 5
 SPAN_COLUMNS = 'document_id, index, start, "end", words, text'
-PROMPTS = "artifacts/prompt"
 TASKS = "tasks"  # the view over data/tasks
 ASSIGNMENTS = "assignments"  # the view over data/clusters/assignments
 FACTS = {"VARCHAR", "SMALLINT", "INTEGER", "BIGINT", "INTEGER[]"}  # columns that tell of an example in a few words
@@ -170,7 +170,7 @@ def prompts_with(root: Path, connection: duckdb.DuckDBPyConnection, document: st
     ).fetchall()
     formats = [str(row[0]) for row in found]
     prompts: dict[str, list[str]] = {}
-    for path in sorted((root / PROMPTS).glob("*/config.json")):
+    for path in sorted((root / paths.PROMPTS).glob("*/config.json")):
         trained = json.loads(path.read_bytes()).get("training", {}).get("formats", [])
         if seen := [name for name in formats if name in trained]:
             prompts[path.parent.name] = seen

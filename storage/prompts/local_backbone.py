@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from storage import paths
 from storage.errors import InputError
 from storage.hashing import file_hash, json_hash
 from storage.sources.hub import needed_model_files
 from storage.sources.source import MANIFEST, Kind, SourceSpec, read_manifest
 from storage.vectors.sentence_vectors import model_hash
 
-ACQUIRED = Path("data", "sources", "backbone")
+ACQUIRED = Path(paths.BACKBONE)
 SHOWN = 16  # hex digits of a hash that a person is shown
 
 

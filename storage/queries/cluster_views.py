@@ -6,11 +6,10 @@ from pathlib import Path
 
 import duckdb
 
+from storage import paths
 from storage.errors import InputError
 from storage.queries.views import datasets, identifier
 from storage.task_formats import FORMATS
-
-CENTROIDS, NEAREST = "data/clusters/centroids", "data/clusters/nearest"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def view_of(root: Path, path: str) -> str | None:
 def clusterings(root: Path, connection: duckdb.DuckDBPyConnection) -> list[Clustering]:
     """The clustering of each format that has one."""
     rows = connection.execute(
-        f"SELECT format, count(*), sum(size) FROM {_made(root, CENTROIDS)} GROUP BY format"
+        f"SELECT format, count(*), sum(size) FROM {_made(root, paths.CENTROIDS)} GROUP BY format"
     ).fetchall()
     found = {form: Clustering(form, int(clusters), int(sentences)) for form, clusters, sentences in rows}
     return [found[form] for form in (*FORMATS, *sorted(found.keys() - set(FORMATS))) if form in found]
@@ -59,7 +58,7 @@ def clusterings(root: Path, connection: duckdb.DuckDBPyConnection) -> list[Clust
 def largest(root: Path, connection: duckdb.DuckDBPyConnection, form: str, count: int, sentences: int) -> list[Cluster]:
     """The largest clusters of a format, each with some of its nearest sentences."""
     rows = connection.execute(
-        f"SELECT cluster, size, merged FROM {_made(root, CENTROIDS)} WHERE format = ? "
+        f"SELECT cluster, size, merged FROM {_made(root, paths.CENTROIDS)} WHERE format = ? "
         "ORDER BY size DESC, cluster LIMIT ?",
         [form, count],
     ).fetchall()
@@ -74,7 +73,7 @@ def nearest(
     root: Path, connection: duckdb.DuckDBPyConnection, form: str, clusters: Collection[int], sentences: int
 ) -> dict[int, list[NearSentence]]:
     """The sentences nearest to the centroids of some clusters; none while the table is not made."""
-    view = view_of(root, NEAREST)
+    view = view_of(root, paths.NEAREST)
     if view is None or not clusters:
         return {}
     rows = connection.execute(

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import duckdb
 
+from storage import paths
 from storage.atomic import remove
 from storage.errors import InputError
 from storage.lockfile import read_pipeline
 
 DEFAULT_MEMORY_MB = 2048
 BATCH_ROWS = 2048
-SOURCES = "data/sources"  # what came from outside is no dataset of ours
 _connections = itertools.count()
 NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|BIGNUM)$")
 WRITES = re.compile(r"COPY|INSERT|UPDATE|DELETE|MERGE|CREATE|EXPORT")
@@ -57,7 +57,7 @@ def datasets(root: Path) -> list[Dataset]:
     for path, stage in outputs.items():
         folder = root / path
         shards = tuple(sorted(shard for shard in folder.rglob("*.parquet") if shard.is_file()))
-        unmade = not folder.exists() and not folder.suffix and not Path(path).is_relative_to(SOURCES)
+        unmade = not folder.exists() and not folder.suffix and not Path(path).is_relative_to(paths.SOURCES)
         if shards or unmade:
             name = Path(path).name
             unique = name if last.count(name) == 1 else f"{Path(path).parent.name}_{name}"
@@ -78,7 +78,7 @@ def connect(
     connection.execute("SET enable_progress_bar = false")  # it would print among the rows
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET autoload_known_extensions = false")
-    connection.execute(f"SET temp_directory = {_literal(str(_own_folder(temp or root / '.supmer' / 'tmp')))}")
+    connection.execute(f"SET temp_directory = {_literal(str(_own_folder(temp or root / paths.SCRATCH)))}")
     present = [dataset for dataset in datasets(root) if dataset.shards]
     for dataset in present:
         try:
@@ -210,7 +210,7 @@ def one_line_errors(root: Path, query: str | None = None, lines_before: int = 0)
             raise InputError(_explained(root, error, lines_before)) from error
         raise InputError(_no_such_view(root, missing.group(1))) from error
     except duckdb.OutOfMemoryException as error:
-        raise InputError(f"sql: {_headline(error)}: raise --memory-mb, or free disk for .supmer/tmp") from error
+        raise InputError(f"sql: {_headline(error)}: raise --memory-mb, or free disk for {paths.SCRATCH}") from error
     except duckdb.Error as error:
         # The bare class comes from the Parquet reader's own parser, which does not name the file.
         unnamed = (

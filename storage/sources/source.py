@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from storage import paths
 from storage.atomic import write_bytes
 from storage.errors import InputError
 
@@ -106,7 +107,7 @@ class NamedSource:
     @property
     def output(self) -> str:
         """The stage output its files belong to."""
-        return f"data/sources/{self.role}"
+        return paths.source(self.role)
 
     @property
     def folder(self) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from storage import paths
 from storage.errors import InputError
 from storage.hashing import file_hash, json_hash
 from storage.parquet import open_parquet, provenance, write_shard
@@ -105,10 +106,10 @@ def refuse_bad_vectors(vectors: Vectors, place: str, first: int) -> None:
         raise InputError(f"{place}: row {first + row + 1}: the vector {what}: run `supmer run --force embed`")
 
 
-def made_by(paths: Iterable[Path]) -> Made:
+def made_by(shards: Iterable[Path]) -> Made:
     """What made the vectors of a dataset; shards of different models are refused."""
     first: tuple[Path, Made] | None = None
-    for path in paths:
+    for path in shards:
         said = provenance(path)
         try:
             made = Made(said["model"], said["model_hash"], said["dimension"], said["dtype"])
@@ -120,11 +121,11 @@ def made_by(paths: Iterable[Path]) -> Made:
         elif made != first[1]:
             raise InputError(f"{path}: made otherwise than {first[0].name}: run `supmer run --force embed`")
     if first is None:
-        raise InputError("data/embeddings: no shard there: run `supmer run embed`")
+        raise InputError(f"{paths.EMBEDDINGS}: no shard there: run `supmer run embed`")
     return first[1]
 
 
-def file_hashes(paths: Sequence[Path]) -> list[str]:
+def file_hashes(shards: Sequence[Path]) -> list[str]:
     """The content hashes of many files, read side by side."""
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(file_hash, paths))
+        return list(pool.map(file_hash, shards))

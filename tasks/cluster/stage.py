@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from storage import paths
 from storage.atomic import remove, write_bytes
 from storage.errors import InputError
 from storage.hashing import file_hash
@@ -26,21 +27,11 @@ from storage.sources.source import read_manifest
 from storage.task_formats import FORMATS
 from storage.vectors.sentence_vectors import Made, file_hashes, made_by, model_hash, vector_array, vector_type
 from tasks.cluster.assignment import ASSIGNMENTS, NEAREST, NEAREST_SCHEMA, RAW, TALLY, assign, describe
-from tasks.cluster.backbone_centroids import BACKBONE, SENTENCES, Means, backbone_means
+from tasks.cluster.backbone_centroids import Means, backbone_means
 from tasks.cluster.kmeans import CENTROIDS, DRAWN, draw, train
 from tasks.cluster.small_clusters import Settled, Tally, figures, settle
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
 
-DOCUMENTS = "data/corpus/documents"
-EMBEDDINGS = "data/embeddings"
-EMBEDDER = "data/sources/embedder"
-ASSIGNED = "data/clusters/assignments"
-CENTROID_TABLE = "data/clusters/centroids"
-NEAREST_TABLE = "data/clusters/nearest"
-METRICS = "data/metrics/cluster.json"
-SIZES_PLOT = "data/plots/cluster_sizes.csv"
-
-_WORK = Path(".supmer", "tmp")
 _ALL = 2**64 - 1  # every key is at most this
 
 
@@ -58,7 +49,7 @@ class Corpus:
         made = []
         for number, name in enumerate(self.names):
             content = {table: hashes[number] for table, hashes in self.hashes.items()}
-            places = {f"{table}_path": str(paths[number]) for table, paths in self.paths.items()}
+            places = {f"{table}_path": str(files[number]) for table, files in self.paths.items()}
             made.append(Shard(Path(name).stem, payload | content, self.rows[number], hint | places))
         return made
 
@@ -72,7 +63,7 @@ def run(stage: Stage) -> Record:
     hint = {"centroids_paths": {name: str(path) for name, path in centroids.items()}}
     assigned = stage.map("assign", assign, corpus.shards({"centroids": hashes}, hint), "sentences")
     settled = _settled(stage, assigned, centroids)
-    work = stage.root / _WORK / f"cluster-{stage.fingerprint[:16]}"
+    work = stage.root / paths.SCRATCH / f"cluster-{stage.fingerprint[:16]}"
     work.mkdir(parents=True, exist_ok=True)
     try:
         described = _described(stage, corpus, made, assigned, settled, work)
@@ -83,7 +74,7 @@ def run(stage: Stage) -> Record:
     finally:
         remove(work)
     for name, result in zip(corpus.names, described, strict=True):
-        stage.adopt(result, ASSIGNMENTS, ASSIGNED, name)
+        stage.adopt(result, ASSIGNMENTS, paths.ASSIGNMENTS, name)
     _write_centroids(stage, made, settled, means)
     _write_nearest(stage, made, described)
     return _write_figures(stage, corpus, drawn, settled)
@@ -91,29 +82,33 @@ def run(stage: Stage) -> Record:
 
 def _corpus(stage: Stage) -> tuple[Corpus, Made]:
     """The shards, checked: vectors of the model that is configured, one for each sentence."""
-    paths = {name: sorted(stage.input(_TABLES[name]).glob("*.parquet")) for name in ("embeddings", "sentences")}
-    made = made_by(paths["embeddings"])
+    files = {name: sorted(stage.input(_TABLES[name]).glob("*.parquet")) for name in ("embeddings", "sentences")}
+    made = made_by(files["embeddings"])
     wanted = stage.params.embed.model
-    source = read_manifest(stage.input({"backbone": BACKBONE, "embedder": EMBEDDER}[wanted]))[0]
+    source = read_manifest(stage.input(paths.source(wanted)))[0]
     if (made.model, made.model_hash) != (wanted, model_hash(source)):
         raise InputError(
-            f"{EMBEDDINGS}: made by the {made.model} {made.model_hash[:8]}, but embed.model is the {wanted} "
-            f"{model_hash(source)[:8]} of data/sources: run `supmer run embed`"
+            f"{paths.EMBEDDINGS}: made by the {made.model} {made.model_hash[:8]}, but embed.model is the {wanted} "
+            f"{model_hash(source)[:8]} of {paths.SOURCES}: run `supmer run embed`"
         )
-    rows = [count_rows(path) for path in paths["sentences"]]
-    if [path.name for path in paths["embeddings"]] != [path.name for path in paths["sentences"]] or rows != [
-        count_rows(path) for path in paths["embeddings"]
+    rows = [count_rows(path) for path in files["sentences"]]
+    if [path.name for path in files["embeddings"]] != [path.name for path in files["sentences"]] or rows != [
+        count_rows(path) for path in files["embeddings"]
     ]:
-        raise InputError(f"{EMBEDDINGS}: not the vectors of the sentences in {SENTENCES}: run `supmer run embed`")
-    paths["documents"] = [stage.input(DOCUMENTS) / path.name for path in paths["sentences"]]
-    for path in paths["documents"]:
+        raise InputError(
+            f"{paths.EMBEDDINGS}: not the vectors of the sentences in {paths.SENTENCES}: run `supmer run embed`"
+        )
+    files["documents"] = [stage.input(paths.DOCUMENTS) / path.name for path in files["sentences"]]
+    for path in files["documents"]:
         if not path.is_file():
-            raise InputError(f"{DOCUMENTS}/{path.name}: not there, but has sentences: `supmer run --force sample`")
-    hashes = {name: file_hashes(found) for name, found in paths.items()}
-    return Corpus([path.name for path in paths["sentences"]], paths, hashes, rows), made
+            raise InputError(
+                f"{paths.DOCUMENTS}/{path.name}: not there, but has sentences: `supmer run --force sample`"
+            )
+    hashes = {name: file_hashes(found) for name, found in files.items()}
+    return Corpus([path.name for path in files["sentences"]], files, hashes, rows), made
 
 
-_TABLES = {"documents": DOCUMENTS, "embeddings": EMBEDDINGS, "sentences": SENTENCES}
+_TABLES = {"documents": paths.DOCUMENTS, "embeddings": paths.EMBEDDINGS, "sentences": paths.SENTENCES}
 
 
 def _drawn(stage: Stage, corpus: Corpus, made: Made) -> list[ShardResult]:
@@ -124,7 +119,7 @@ def _drawn(stage: Stage, corpus: Corpus, made: Made) -> list[ShardResult]:
     payload = {"seed": stage.params.seed, "dimension": made.dimension}
     payload["limit"] = _ALL if share >= 1 else int(share * _ALL)
     shards = [
-        Shard(one.name, one.payload, one.weight, one.hint | {"place": f"{EMBEDDINGS}/{name}"})
+        Shard(one.name, one.payload, one.weight, one.hint | {"place": f"{paths.EMBEDDINGS}/{name}"})
         for one, name in zip(corpus.shards(payload, {}), corpus.names, strict=True)
     ]
     results = stage.map("draw", draw, shards, "sentences")
@@ -224,7 +219,7 @@ def _write_centroids(stage: Stage, made: Made, settled: Mapping[str, Settled], m
             made_of.append(pa.table(columns, schema=schema))
         return made_of
 
-    path = stage.output(CENTROID_TABLE) / "centroids.parquet"
+    path = stage.output(paths.CENTROIDS) / "centroids.parquet"
     write_shard(path, schema, tables(), _provenance(stage, made), vectors=list(vectors))
 
 
@@ -235,7 +230,7 @@ def _write_nearest(stage: Stage, made: Made, described: Sequence[ShardResult]) -
         both = pa.concat_tables([best, pq.read_table(result.folder / NEAREST, use_threads=False)])
         both = both.sort_by([(name, "ascending") for name in ("format", "cluster", "distance", "document_id", "index")])
         best = _first_texts(both, stage.params.cluster.nearest_sentences)
-    path = stage.output(NEAREST_TABLE) / "nearest.parquet"
+    path = stage.output(paths.NEAREST) / "nearest.parquet"
     write_shard(path, NEAREST_SCHEMA, [best], _provenance(stage, made))
 
 
@@ -260,7 +255,7 @@ def _write_figures(
     training = sum(result.record["training"] for result in drawn)
     metrics: Record = {"sentences": sum(corpus.rows), "training_sentences": training}
     metrics |= {name: figures(one) for name, one in settled.items()}
-    write_bytes(stage.output(METRICS), orjson.dumps(metrics, option=orjson.OPT_INDENT_2) + b"\n")
+    write_bytes(stage.output(paths.CLUSTER_METRICS), orjson.dumps(metrics, option=orjson.OPT_INDENT_2) + b"\n")
     lines = ["format,rank,size,cluster,outcome,into"]
     for name, one in settled.items():
         largest_first = np.argsort(-one.tally.training, kind="stable").tolist()
@@ -268,5 +263,5 @@ def _write_figures(
             outcome = one.outcome(cluster)
             into = one.into[cluster] if outcome in {"kept", "merged"} else ""
             lines.append(f"{name},{rank},{one.tally.training[cluster]},{cluster},{outcome},{into}")
-    write_bytes(stage.output(SIZES_PLOT), "\n".join([*lines, ""]).encode())
+    write_bytes(stage.output(paths.CLUSTER_SIZES_PLOT), "\n".join([*lines, ""]).encode())
     return {"rows": sum(corpus.rows)} | metrics

@@ -9,34 +9,32 @@ import pyarrow.parquet as pq
 
 from model.device import device
 from model.sentence_encoder import encode, load_encoder
+from storage import paths
 from storage.errors import InputError
 from storage.parquet import count_rows
 from storage.sources.source import read_manifest
 from storage.vectors.sentence_vectors import Made, bad_rows, file_hashes, model_hash, spoiled, write_vectors
 from tasks.stage.contract import Record, Shard, Stage
 
-SENTENCES = "data/corpus/sentences"
-EMBEDDINGS = "data/embeddings"
-SOURCES = "data/sources"
 _FILE = "vectors.parquet"
 
 
 def run(stage: Stage) -> Record:
     """Embed every shard of sentences; one that was embedded before, by the same model, is not embedded again."""
     params = stage.params.embed
-    source = read_manifest(stage.input(f"{SOURCES}/{params.model}"))[0]
+    source = read_manifest(stage.input(paths.source(params.model)))[0]
     made = {"model": params.model, "model_hash": model_hash(source), "dtype": params.dtype}
-    paths = sorted(stage.input(SENTENCES).glob("*.parquet"))
-    if not paths:
-        raise InputError(f"{SENTENCES}: no shard there: run `supmer run --force sample`")
+    shards_of_sentences = sorted(stage.input(paths.SENTENCES).glob("*.parquet"))
+    if not shards_of_sentences:
+        raise InputError(f"{paths.SENTENCES}: no shard there: run `supmer run --force sample`")
     shards = []
-    for number, (path, sha256) in enumerate(zip(paths, file_hashes(paths), strict=True)):
+    for number, (path, sha256) in enumerate(zip(shards_of_sentences, file_hashes(shards_of_sentences), strict=True)):
         payload = {"sentences": sha256, "batch_size": params.batch_size, **made}
         hint = {"path": str(path), "folder": str(stage.root / source.folder), "number": number}
         shards.append(Shard(path.stem, payload, count_rows(path), hint))
     results = stage.map("embed", embed, shards, "sentences")
-    for path, result in zip(paths, results, strict=True):
-        stage.adopt(result, _FILE, EMBEDDINGS, path.name)
+    for path, result in zip(shards_of_sentences, results, strict=True):
+        stage.adopt(result, _FILE, paths.EMBEDDINGS, path.name)
     dimension = results[0].record["dimension"]
     return {"rows": sum(result.record["rows"] for result in results), "dimension": dimension, **made}
 
@@ -62,7 +60,7 @@ def _refuse_bad(vectors: npt.NDArray[np.float32], stored: npt.NDArray[np.floatin
         return
     row = int(bad[0])
     sentence = f"{table['document_id'][row]}:{table['index'][row]}"
-    where = f"{SENTENCES}/{name}: row {row + 1}, sentence {sentence}"
+    where = f"{paths.SENTENCES}/{name}: row {row + 1}, sentence {sentence}"
     vector, kept = vectors[row], stored[row]
     if np.isfinite(vector).all() and vector.any() and not (np.isfinite(kept).all() and kept.any()):
         raise InputError(f"{where}: its vector does not fit float16: set embed.dtype: float32 in params.yaml")

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from model.device import device
 from model.sentence_encoder import encode, load_encoder
+from storage import paths
 from storage.errors import InputError
 from storage.parquet import write_shard
 from storage.pools.labeled_pool import LabeledPool, LabeledSet, write_groups, write_set
@@ -26,9 +27,6 @@ from tasks.materialize.anchor_tasks import balanced, cluster_of, generator
 from tasks.materialize.plan import Sizes, sizes_of, sizes_record
 from tasks.materialize.task_writer import SHARD, TASKS, Content, lists, task_table
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
-
-DATASETS = "data/sources/datasets"
-MODELS = {"backbone": "data/sources/backbone", "embedder": "data/sources/embedder"}
 
 _VECTORS = "vectors.npy"
 _PART_EXAMPLES = 4_096
@@ -47,7 +45,7 @@ def labeled_tasks(
     if not wanted:
         return {}, []
     names = stage.params.materialize.labeled.datasets
-    acquired = {source.name: source for source in read_manifest(stage.input(DATASETS))}
+    acquired = {source.name: source for source in read_manifest(stage.input(paths.DATASETS))}
     sets = [
         write_set(folder / name, acquired[name], stage.root, columns_to_read(acquired[name], stage.root))
         for name in names
@@ -89,7 +87,7 @@ def _shards(wanted: Mapping[str, int], payload: Record, folder: Path) -> Iterato
 
 def _model(stage: Stage) -> AcquiredSource:
     """The model whose vectors are grouped."""
-    return read_manifest(stage.input(MODELS[stage.params.materialize.labeled.model]))[0]
+    return read_manifest(stage.input(paths.source(stage.params.materialize.labeled.model)))[0]
 
 
 def _vectors(stage: Stage, found: LabeledSet, folder: Path) -> list[Array]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import orjson
 
+from storage import paths
 from storage.atomic import remove, write_bytes
 from storage.errors import InputError
 from storage.hashing import json_hash
@@ -20,13 +21,6 @@ from tasks.materialize.plan import check, pool_formats, sizes_of, sizes_record, 
 from tasks.materialize.task_writer import SHARD, write_tasks
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
 
-ASSIGNMENTS = "data/clusters/assignments"
-DOCUMENTS = "data/corpus/documents"
-SENTENCES = "data/corpus/sentences"
-TASKS = "data/tasks"
-METRICS = "data/metrics/materialize.json"
-
-_WORK = Path(".supmer", "tmp")
 _SHARD_TASKS = 500
 
 
@@ -35,16 +29,16 @@ def run(stage: Stage) -> Record:
     counts = task_counts(stage.params.materialize)
     for line in unmade(stage.params.materialize, counts):
         stage.reporter.say(line)
-    work = stage.root / _WORK / f"materialize-{stage.fingerprint[:16]}"
+    work = stage.root / paths.SCRATCH / f"materialize-{stage.fingerprint[:16]}"
     try:
         anchors, unlabeled = _anchor_tasks(stage, counts, work / "pool")
         groups, labeled = labeled_tasks(stage, counts, work / "labeled")
     finally:
         remove(work)
     for result in (*unlabeled, *labeled):
-        stage.adopt(result, SHARD, TASKS, f"{result.shard.name}.parquet")
+        stage.adopt(result, SHARD, paths.TASKS, f"{result.shard.name}.parquet")
     summary = _summary(counts, [*unlabeled, *labeled]) | anchors | {"kinds": anchors.get("kinds", {}) | groups}
-    write_bytes(stage.output(METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
+    write_bytes(stage.output(paths.MATERIALIZE_METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
     return {"rows": summary["examples"]} | summary
 
 
@@ -72,7 +66,9 @@ def _anchor_tasks(
 
 def _corpus_shards(stage: Stage) -> Iterator[ShardFiles]:
     """The shards of the corpus by name, each with its clusters."""
-    documents, sentences, assignments = (stage.input(path) for path in (DOCUMENTS, SENTENCES, ASSIGNMENTS))
+    documents, sentences, assignments = (
+        stage.input(path) for path in (paths.DOCUMENTS, paths.SENTENCES, paths.ASSIGNMENTS)
+    )
     for path in sorted(sentences.glob("*.parquet")):
         shard = ShardFiles(documents / path.name, path, assignments / path.name)
         if not shard.assignments.is_file():

@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 from pyarrow import csv
 
+from storage import paths
 from storage.atomic import replacing_file, write_bytes
 from storage.errors import InputError
 from storage.file_lock import turn
@@ -24,16 +25,6 @@ from tasks.cards.prompt_card import prompt_card
 from tasks.metatrain.variants import Training, trainings
 from tasks.stage.contract import RANKS, SHARD_STORE, Record, Shard, Stage
 
-BACKBONE = "data/sources/backbone"
-CENTROIDS = "data/clusters/centroids"
-TASKS = "data/tasks"
-PROMPTS = "artifacts/prompt"
-STEPS_TABLE = "data/training/steps"
-HELD_OUT_TABLE = "data/training/held_out"
-KINDS_TABLE = "data/training/kinds"
-PLOTS = "data/plots/metatrain"
-METRICS = "data/metrics/metatrain.json"
-
 WORK = SHARD_STORE / "metatrain" / "checkpoints"  # among the shards: what is not finished and not wanted goes with them
 HINTS = ("threads", "checkpoint_steps", "checkpoint_seconds", "chunk_tokens", "gradient_checkpointing")
 _STEPS, _VALIDATION, _KINDS = "steps.parquet", "validation.parquet", "kinds.parquet"
@@ -42,8 +33,8 @@ _CURVE, _PROMPT = "curve.csv", "prompt"
 
 def run(stage: Stage) -> Record:
     """Train every variant; each is a shard of its own, so that adding one trains only that."""
-    source = read_manifest(stage.input(BACKBONE))[0]
-    examples = int(read_index(stage.input(TASKS), "train").rows[0])
+    source = read_manifest(stage.input(paths.BACKBONE))[0]
+    examples = int(read_index(stage.input(paths.TASKS), "train").rows[0])
     wanted = trainings(stage.params.metatrain, examples)
     shards = [_shard(stage, source, training, len(wanted)) for training in wanted]
     results = stage.map("train", train_variant, shards, "steps", live=True)
@@ -51,21 +42,24 @@ def run(stage: Stage) -> Record:
     for result in results:
         name = result.shard.name
         for file in result.record["files"]:
-            stage.adopt(result, f"{_PROMPT}/{file}", PROMPTS, f"{name}/{file}")
-        stage.adopt(result, _STEPS, STEPS_TABLE, f"{name}.parquet")
-        stage.adopt(result, _VALIDATION, HELD_OUT_TABLE, f"{name}.parquet")
-        stage.adopt(result, _KINDS, KINDS_TABLE, f"{name}.parquet")
-        stage.adopt(result, _CURVE, PLOTS, f"{name}.csv")
+            stage.adopt(result, f"{_PROMPT}/{file}", paths.PROMPTS, f"{name}/{file}")
+        stage.adopt(result, _STEPS, paths.TRAINING_STEPS, f"{name}.parquet")
+        stage.adopt(result, _VALIDATION, paths.HELD_OUT, f"{name}.parquet")
+        stage.adopt(result, _KINDS, paths.KINDS, f"{name}.parquet")
+        stage.adopt(result, _CURVE, paths.METATRAIN_PLOTS, f"{name}.csv")
         summary[name] = {key: value for key, value in result.record.items() if key != "files"}
-    write_bytes(stage.output(METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write_bytes(
+        stage.output(paths.METATRAIN_METRICS),
+        orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE),
+    )
     return {"rows": sum(record["steps"] for record in summary.values())} | summary
 
 
 def _shard(stage: Stage, source: AcquiredSource, training: Training, side_by_side: int) -> Shard:
     """A variant as a shard: all it depends on, and where that lies and how it is computed today."""
-    params, tasks = stage.params.metatrain, stage.input(TASKS)
+    params, tasks = stage.params.metatrain, stage.input(paths.TASKS)
     content = {split: read_index(tasks, split, training.formats).fingerprint() for split in ("train", "validation")}
-    centroids = sorted(stage.input(CENTROIDS).glob("*.parquet"))
+    centroids = sorted(stage.input(paths.CENTROIDS).glob("*.parquet"))
     payload = {
         "training": training.to_json(),
         "seed": stage.params.seed,
@@ -77,7 +71,7 @@ def _shard(stage: Stage, source: AcquiredSource, training: Training, side_by_sid
         "paths": {
             "tasks": str(tasks),
             "backbone": str(stage.root / source.folder),
-            "centroids": str(stage.input(CENTROIDS)),
+            "centroids": str(stage.input(paths.CENTROIDS)),
         },
         "work": str(stage.root / WORK),
         "ranks": os.environ.get(RANKS, ""),

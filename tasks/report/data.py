@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.text.templates import anchor_template
+from storage import paths
 from storage.errors import InputError
 from storage.lineage.stage_runs import StageFacts, stages_above
 from storage.queries import report_queries as ask_for
@@ -16,7 +17,6 @@ from tasks.report.parts import Sample, Span
 from tasks.report.shown_examples import backbone_tokenizer, in_words
 from tasks.stage.contract import Stage
 
-BACKBONE = Path("data", "sources", "backbone")
 _TOPIC = 60  # letters of the sentence that stands for a centroid
 
 
@@ -55,7 +55,7 @@ def gather(stage: Stage) -> ReportData:
         queries,
         rows,
         tuple(_samples(stage.root, params, rows["task_samples"], rows["topics"])),
-        {role: read_manifest(stage.input(f"data/sources/{role}")) for role in roles},
+        {role: read_manifest(stage.input(paths.source(role))) for role in roles},
         stages,
         read_from,
     )
@@ -93,7 +93,7 @@ def report_queries(params: Params) -> list[Query]:
 
 def _samples(root: Path, params: Params, rows: Sequence[Row], topics: Sequence[Row]) -> list[Sample]:
     metatrain = params.metatrain
-    tokenizer = backbone_tokenizer(root, BACKBONE, metatrain.max_length)
+    tokenizer = backbone_tokenizer(root, Path(paths.BACKBONE), metatrain.max_length)
     nearest = {(row["format"], row["cluster"]): str(row["text"]) for row in topics}
     samples = []
     for row in rows:

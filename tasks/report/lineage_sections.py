@@ -2,6 +2,7 @@
 
 import json
 
+from storage import paths
 from storage.lineage.stage_runs import StageFacts
 from storage.sources.source import AcquiredSource
 from tasks.methods import SUPMER, label
@@ -253,7 +254,7 @@ def _with_a_tuned_prompt(data: ReportData) -> list[tuple[str, str]]:
     ]
     if tuned:
         best = max(tuned, key=lambda row: (row["validation"], row["method"] == SUPMER))
-        folder = f"artifacts/tuned/{best['dataset']}/{best['method']}"
+        folder = f"{paths.TUNED_PROMPTS}/{best['dataset']}/{best['method']}"
         lines.append((f"supmer predict --prompt {folder} --data new.jsonl", "label new texts"))
         lines.append((f"supmer export --to peft my-adapter --prompt {folder}", "take the prompt to Hugging Face PEFT"))
     return lines

@@ -2,6 +2,7 @@
 
 import orjson
 
+from storage import paths
 from storage.atomic import write_bytes
 from tasks.report.data import gather
 from tasks.report.html_page import page
@@ -10,17 +11,15 @@ from tasks.report.parts import Figure, Table
 from tasks.report.sections import build
 from tasks.stage.contract import Record, Stage
 
-PAGE, TEXT, METRICS = "report/index.html", "report/report.md", "report/metrics.json"
-
 
 def run(stage: Stage) -> Record:
     """Ask, draw and write."""
     data = gather(stage)
     report = build(data)
-    write_bytes(stage.output(PAGE), page(report).encode())
-    write_bytes(stage.output(TEXT), markdown(report).encode())
+    write_bytes(stage.output(paths.REPORT_PAGE), page(report).encode())
+    write_bytes(stage.output(paths.REPORT_TEXT), markdown(report).encode())
     options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
-    write_bytes(stage.output(METRICS), orjson.dumps(report.metrics, option=options))
+    write_bytes(stage.output(paths.REPORT_METRICS), orjson.dumps(report.metrics, option=options))
     parts = [part for section in report.sections for part in section.parts]
     return {
         "rows": sum(map(len, data.rows.values())),

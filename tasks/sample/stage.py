@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 
+from storage import paths
 from storage.atomic import write_bytes
 from storage.errors import InputError
 from storage.hashing import file_hash
@@ -27,15 +28,6 @@ from tasks.sample.reading_units import Unit, cut_corpus, shard_name
 from tasks.sample.sentence_writer import WITHOUT_TEXT, write, write_params
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
 
-CORPUS = "data/sources/corpus"
-DOCUMENTS = "data/corpus/documents"
-EXCLUDED = "data/corpus/excluded"
-SENTENCES = "data/corpus/sentences"
-METRICS = "data/metrics/sample.json"
-EXCLUDED_PLOT = "data/plots/excluded.csv"
-WORDS_PLOT = "data/plots/sentence_words.csv"
-
-_WORK = Path(".supmer", "tmp")
 _MEGABYTE = 1_000_000
 _DOCUMENTS = pa.schema([*sentence_writer.DOCUMENTS, ("split", pa.string()), ("shard", pa.string())])
 
@@ -44,9 +36,9 @@ def run(stage: Stage) -> Record:
     """Make the documents, sentences and excluded tables of the corpus."""
     params = stage.params.sample
     _check_language(params)
-    units = cut_corpus(read_manifest(stage.input(CORPUS)), stage.root, int(params.shard_mb * _MEGABYTE))
+    units = cut_corpus(read_manifest(stage.input(paths.CORPUS)), stage.root, int(params.shard_mb * _MEGABYTE))
     indexed = stage.map("index", index, [_index_shard(unit, params) for unit in units], "kB")
-    work = stage.root / _WORK / f"sample-{stage.fingerprint[:16]}"
+    work = stage.root / paths.SCRATCH / f"sample-{stage.fingerprint[:16]}"
     with Selection(work) as selection:
         excluded = _select(selection, units, indexed, params)
         verdicts = [_write_verdicts(selection, number, work) for number in range(len(units))]
@@ -55,7 +47,7 @@ def run(stage: Stage) -> Record:
         held_out = selection.put_aside(params.validation_share, stage.params.seed)
         sources = _adopt(stage, selection, units, written)
     summary = _summary(sources, excluded, held_out)
-    write_bytes(stage.output(METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
+    write_bytes(stage.output(paths.SAMPLE_METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
     _write_plots(stage, excluded, written)
     return {"rows": summary["sentences"]} | summary
 
@@ -85,7 +77,7 @@ def _select(
     if not listed:
         files = sum(len(unit.parts) for unit in units if unit.number == 0)
         raise InputError(
-            f"{CORPUS}: no document in {files} files: add documents, or check acquire.corpus in params.yaml"
+            f"{paths.CORPUS}: no document in {files} files: add documents, or check acquire.corpus in params.yaml"
         )
     drawn = selection.draw(int(params.budget_mb * _MEGABYTE))
     if not drawn and (smallest := selection.smallest_text()):
@@ -96,7 +88,7 @@ def _select(
     if not drawn:
         reasons = ", ".join(f"{reason} {count}" for reason, count in list(excluded.items())[:3])
         raise InputError(
-            f"{CORPUS}: every one of {listed} documents is filtered out ({reasons}): relax sample.* filters"
+            f"{paths.CORPUS}: every one of {listed} documents is filtered out ({reasons}): relax sample.* filters"
         )
     return excluded
 
@@ -145,13 +137,13 @@ def _adopt(
         shards = [(result, shard) for _, result in results for shard in result.record["shards"]]
         for number, (result, shard) in enumerate(shards):
             name = shard_name(source, file, number)
-            for kind, output in (("sentences", SENTENCES), ("excluded", EXCLUDED)):
+            for kind, output in (("sentences", paths.SENTENCES), ("excluded", paths.EXCLUDED)):
                 stage.adopt(result, f"{kind}-{shard['number']}.parquet", output, name)
             table = selection.with_split(result.folder / f"documents-{shard['number']}.parquet")
             table = table.append_column("shard", pa.array([name] * table.num_rows, pa.string()))
             origin = {"source": source, "parts": result.shard.payload["parts"]}
             write_shard(
-                stage.output(DOCUMENTS) / name, _DOCUMENTS, [table.select(_DOCUMENTS.names)], provenance | origin
+                stage.output(paths.DOCUMENTS) / name, _DOCUMENTS, [table.select(_DOCUMENTS.names)], provenance | origin
             )
             figures = {key: shard[key] for key in ("documents", "bytes", "words", "sentences")}
             totals.setdefault(source, Counter()).update(figures)
@@ -177,6 +169,6 @@ def _write_plots(stage: Stage, excluded: Mapping[str, int], written: Sequence[Sh
         for shard in result.record["shards"]:
             lengths.update(dict(shard["lengths"]))
     reasons = [f"{count},{reason}" for reason, count in excluded.items()]
-    write_bytes(stage.output(EXCLUDED_PLOT), "\n".join(["documents,reason", *reasons, ""]).encode())
+    write_bytes(stage.output(paths.EXCLUDED_PLOT), "\n".join(["documents,reason", *reasons, ""]).encode())
     words = [f"{words},{count}" for words, count in sorted(lengths.items())]
-    write_bytes(stage.output(WORDS_PLOT), "\n".join(["words,sentences", *words, ""]).encode())
+    write_bytes(stage.output(paths.SENTENCE_WORDS_PLOT), "\n".join(["words,sentences", *words, ""]).encode())

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from storage import paths
 from storage.atomic import link_or_copy, publish, remove, write_bytes
 from storage.hashing import file_hash, json_hash
 from tasks.params.schema import Params
@@ -23,7 +24,7 @@ Record = dict[str, Any]
 ShardFunction = Callable[[Record, Path], Record]
 """Reads what its payload names, writes its files into the folder it is given, returns a JSON record."""
 
-SHARD_STORE = Path(".supmer", "shards")
+SHARD_STORE = paths.SHARDS
 USED = "used.json"  # which shards the current outputs are made of
 RANKS = "SUPMER_RANKS"  # in the environment: over how many processes a shard that can may spread
 MARKER = "record.json"  # written last: a shard folder with it is whole

@@ -9,14 +9,12 @@ import orjson
 import pyarrow as pa
 from pyarrow import csv
 
+from storage import paths
 from storage.atomic import replacing_file, write_bytes
 from storage.tables.tuning_tables import CURVES, PREDICTIONS, SCORES, write_table
 from tasks.stage.contract import Record, ShardResult, Stage
 from tasks.tune.plan import Planned
 
-SCORES_TABLE, CURVES_TABLE = "data/tuning/scores", "data/tuning/curves"
-PREDICTIONS_TABLE = "data/tuning/predictions"
-PROMPTS, PLOTS, METRICS = "artifacts/tuned", "data/plots/tune", "data/metrics/tune.json"
 PROMPT_FOLDER, CURVES_FILE, PREDICTIONS_FILE = "prompt", "curves.parquet", "predictions.parquet"
 _PLOTTED = ("train_loss", "validation_loss", "validation_score")
 
@@ -76,22 +74,24 @@ def write_results(
         own = [seed for seed in seeds if seed.planned == entry]
         of_tests = [test for test in tests if test.planned == entry]
         scores = list(_score_rows(entry, own, of_tests))
-        rows += write_table(stage.output(SCORES_TABLE) / f"{entry.name}.parquet", SCORES, scores, {"plan": entry.name})
+        rows += write_table(stage.output(paths.SCORES) / f"{entry.name}.parquet", SCORES, scores, {"plan": entry.name})
         for seed in own:
-            stage.adopt(seed.result, CURVES_FILE, CURVES_TABLE, f"{entry.name}-{seed.seed}.parquet")
+            stage.adopt(seed.result, CURVES_FILE, paths.CURVES, f"{entry.name}-{seed.seed}.parquet")
         for test in of_tests:
             drawn = "" if test.seed is None else f"-{test.seed}"
             name = f"{entry.name}{drawn}-on-{test.tested_on}.parquet"
-            stage.adopt(test.result, PREDICTIONS_FILE, PREDICTIONS_TABLE, name)
+            stage.adopt(test.result, PREDICTIONS_FILE, paths.PREDICTIONS, name)
             predictions += test.result.record["examples"]
         if own:
             _write_curve(stage, entry, own)
     for best in _best(seeds, stage.params.tune.shots):
         for file in best.record["files"]:
             folder = f"{best.planned.tuning.dataset}/{best.planned.tuning.method}"
-            stage.adopt(best.result, f"{PROMPT_FOLDER}/{file}", PROMPTS, f"{folder}/{file}")
+            stage.adopt(best.result, f"{PROMPT_FOLDER}/{file}", paths.TUNED_PROMPTS, f"{folder}/{file}")
     summary = _summary(tests)
-    write_bytes(stage.output(METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write_bytes(
+        stage.output(paths.TUNE_METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    )
     dead = [run["status"] for seed in seeds for run in seed.record["runs"] if run["status"] != "ok"]
     counted = {status: dead.count(status) for status in ("nan", "collapsed")}
     return {"rows": rows, "predictions": predictions, **counted, "scores": summary}
@@ -99,9 +99,9 @@ def write_results(
 
 def _empty(stage: Stage) -> None:
     """Write tables without rows, so that each table has a view whatever was asked for."""
-    for table, schema in ((SCORES_TABLE, SCORES), (CURVES_TABLE, CURVES), (PREDICTIONS_TABLE, PREDICTIONS)):
+    for table, schema in ((paths.SCORES, SCORES), (paths.CURVES, CURVES), (paths.PREDICTIONS, PREDICTIONS)):
         write_table(stage.output(table) / "0.parquet", schema, [], {})
-    for folder in (PROMPTS, PLOTS):
+    for folder in (paths.TUNED_PROMPTS, paths.TUNE_PLOTS):
         stage.output(folder).mkdir(parents=True, exist_ok=True)
 
 
@@ -153,7 +153,7 @@ def _write_curve(stage: Stage, entry: Planned, seeds: Sequence[SeedResult]) -> N
     for name in _PLOTTED:
         columns[name] = [_mean([point[name] for point in by_step[step]]) for step in columns["step"]]
     schema = pa.schema([("step", pa.int32()), *((name, pa.float64()) for name in _PLOTTED)])
-    with replacing_file(stage.output(PLOTS) / f"{entry.name.replace('/', '-')}.csv") as beside:
+    with replacing_file(stage.output(paths.TUNE_PLOTS) / f"{entry.name.replace('/', '-')}.csv") as beside:
         csv.write_csv(pa.table(columns, schema=schema), beside)
 
 

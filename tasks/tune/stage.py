@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from storage import paths
 from storage.atomic import link_or_copy
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import PROMPT, REGULARIZER
@@ -20,7 +21,6 @@ from tasks.stage.contract import SHARD_STORE, Record, Shard, Stage, finished_rec
 from tasks.tune.plan import Planned, decides_test, longest, planned
 from tasks.tune.results import PROMPT_FOLDER, SeedResult, TestResult, write_results
 
-BACKBONE, DATASETS, PROMPTS = "data/sources/backbone", "data/sources/datasets", "artifacts/prompt"
 WORK = SHARD_STORE / "tune" / "checkpoints"  # among the shards: what is not finished and not wanted goes with them
 
 
@@ -35,8 +35,8 @@ class Inputs:
     @classmethod
     def of(cls, stage: Stage) -> "Inputs":
         """Return the inputs as the acquire stage left them."""
-        datasets = {source.name: source for source in read_manifest(stage.input(DATASETS))}
-        return cls(stage, read_manifest(stage.input(BACKBONE))[0], datasets)
+        datasets = {source.name: source for source in read_manifest(stage.input(paths.DATASETS))}
+        return cls(stage, read_manifest(stage.input(paths.BACKBONE))[0], datasets)
 
     def data(self, name: str) -> str:
         """Return the hash of a dataset's files, by name and content."""
@@ -52,7 +52,7 @@ class Inputs:
         """Return the hashes of θ and φ of the learned prompts that a method may start from, by name."""
         hashes = {}
         for name in METHODS[method].prompts:
-            folder = self.stage.input(PROMPTS) / name
+            folder = self.stage.input(paths.PROMPTS) / name
             if not (folder / PROMPT).is_file():
                 raise InputError(f"tune.methods: {method}: no prompt in {folder}: `supmer run metatrain` makes it")
             hashes[name] = file_hashes([folder / file for file in (PROMPT, REGULARIZER) if (folder / file).is_file()])
@@ -64,8 +64,8 @@ class Inputs:
         return {
             "places": {
                 "root": str(stage.root),
-                "datasets": str(stage.input(DATASETS)),
-                "prompts": str(stage.input(PROMPTS)),
+                "datasets": str(stage.input(paths.DATASETS)),
+                "prompts": str(stage.input(paths.PROMPTS)),
                 "backbone": str(stage.root / self.backbone.folder),
             },
             "work": str(stage.root / WORK),

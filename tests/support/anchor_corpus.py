@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from storage import paths
 from storage.hashing import document_id
 from storage.sources.source import AcquiredSource, SourceFile
 from tasks.materialize import stage as materialize
@@ -14,11 +15,11 @@ from tasks.params.schema import MaterializeParams, Params
 from tasks.stage.contract import InlineFanOut, SilentReporter, Stage
 
 FORMATS = ("sp", "mc", "ss")
-OUTPUTS = [materialize.TASKS, materialize.METRICS]
+OUTPUTS = [paths.TASKS, paths.MATERIALIZE_METRICS]
 INPUTS = [
-    materialize.ASSIGNMENTS,
-    materialize.DOCUMENTS,
-    materialize.SENTENCES,
+    paths.ASSIGNMENTS,
+    paths.DOCUMENTS,
+    paths.SENTENCES,
     "data/sources/backbone",
     "data/sources/datasets",
     "data/sources/embedder",
@@ -51,7 +52,7 @@ def write_corpus(root, *, documents=60, sentences=12, clusters=5, shards=2, repe
         name = document_id(f"{seed}/{document}")
         split = "validation" if document % held == held - 1 else "train"
         found = sentences_of(document, split, sentences, repeated, source)
-        tables[materialize.DOCUMENTS][shard].append(
+        tables[paths.DOCUMENTS][shard].append(
             {"document_id": name, "source": "own", "file": "a.jsonl", "row": document + 1, "offset": 0, "bytes": 10**6}
             | {"words": 5 * len(found), "sentences": found[-1][0] + 1, "split": split, "shard": f"own--{shard:05d}"}
         )
@@ -59,10 +60,10 @@ def write_corpus(root, *, documents=60, sentences=12, clusters=5, shards=2, repe
             draw = {one: None if source.random() < dropped else source.randrange(clusters) * 3 for one in FORMATS}
             cluster = assigned.setdefault(text, draw)
             key = {"document_id": name, "index": index}
-            tables[materialize.SENTENCES][shard].append(
+            tables[paths.SENTENCES][shard].append(
                 key | {"start": index * 100, "end": index * 100 + len(text), "words": 5, "text": text}
             )
-            tables[materialize.ASSIGNMENTS][shard].append(key | cluster)
+            tables[paths.ASSIGNMENTS][shard].append(key | cluster)
     for path, listed in tables.items():
         for number, rows in enumerate(listed):
             write_table(root / path / f"own--{number:05d}.parquet", rows)
@@ -105,7 +106,7 @@ def run_stage(root, say=None, **changed):
 
 
 def tasks_table(root):
-    files = sorted((root / materialize.TASKS).glob("*.parquet"))
+    files = sorted((root / paths.TASKS).glob("*.parquet"))
     return pa.concat_tables([pq.read_table(file) for file in files])
 
 
@@ -120,7 +121,7 @@ def by_task(root):
 def digest(root):
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted((root / materialize.TASKS).glob("*.parquet"))
+        for path in sorted((root / paths.TASKS).glob("*.parquet"))
     }
 
 

@@ -8,6 +8,7 @@ import orjson
 import pyarrow as pa
 from ruamel.yaml import YAML
 
+from storage import paths
 from storage.hashing import document_id
 from storage.parquet import write_shard
 from storage.sources.source import AcquiredSource, SourceFile, write_manifest
@@ -44,24 +45,24 @@ CENTROIDS = pa.schema(
     ]
 )  # fmt: skip
 STAGES = {  # what each reads and writes, as in dvc.yaml, code left out
-    "acquire": ([], ["data/sources/backbone", "data/sources/corpus", "data/sources/datasets", "data/sources/embedder"]),
-    "sample": (["data/sources/corpus"], ["data/corpus/documents", "data/corpus/excluded", "data/corpus/sentences"]),
-    "embed": (["data/corpus/sentences", "data/sources/embedder"], ["data/embeddings"]),
-    "cluster": (["data/corpus/sentences", "data/embeddings", "data/sources/backbone"],
-                ["data/clusters/centroids", "data/clusters/nearest"]),
-    "materialize": (["data/clusters/centroids", "data/corpus/sentences"], ["data/tasks"]),
-    "metatrain": (["data/tasks", "data/sources/backbone", "data/clusters/centroids"],
-                  ["artifacts/prompt", "data/training/held_out", "data/training/kinds", "data/training/steps"]),
-    "tune": (["artifacts/prompt", "data/sources/backbone", "data/sources/datasets"],
-             ["artifacts/tuned", "data/tuning/curves", "data/tuning/predictions", "data/tuning/scores"]),
+    "acquire": ([], [paths.BACKBONE, paths.CORPUS, paths.DATASETS, paths.EMBEDDER]),
+    "sample": ([paths.CORPUS], [paths.DOCUMENTS, paths.EXCLUDED, paths.SENTENCES]),
+    "embed": ([paths.SENTENCES, paths.EMBEDDER], [paths.EMBEDDINGS]),
+    "cluster": ([paths.SENTENCES, paths.EMBEDDINGS, paths.BACKBONE],
+                [paths.CENTROIDS, paths.NEAREST]),
+    "materialize": ([paths.CENTROIDS, paths.SENTENCES], [paths.TASKS]),
+    "metatrain": ([paths.TASKS, paths.BACKBONE, paths.CENTROIDS],
+                  [paths.PROMPTS, paths.HELD_OUT, paths.KINDS, paths.TRAINING_STEPS]),
+    "tune": ([paths.PROMPTS, paths.BACKBONE, paths.DATASETS],
+             [paths.TUNED_PROMPTS, paths.CURVES, paths.PREDICTIONS, paths.SCORES]),
 }  # fmt: skip
 INPUTS = [
-    "data/clusters/centroids", "data/clusters/nearest", "data/corpus/documents", "data/corpus/excluded",
-    "data/sources/backbone", "data/sources/corpus", "data/sources/datasets", "data/sources/embedder", "data/tasks",
-    "data/training/held_out", "data/training/kinds", "data/training/steps", "data/tuning/curves",
-    "data/tuning/scores",
+    paths.CENTROIDS, paths.NEAREST, paths.DOCUMENTS, paths.EXCLUDED,
+    paths.BACKBONE, paths.CORPUS, paths.DATASETS, paths.EMBEDDER, paths.TASKS,
+    paths.HELD_OUT, paths.KINDS, paths.TRAINING_STEPS, paths.CURVES,
+    paths.SCORES,
 ]  # fmt: skip
-OUTPUTS = [report.PAGE, report.TEXT, report.METRICS]
+OUTPUTS = [paths.REPORT_PAGE, paths.REPORT_TEXT, paths.REPORT_METRICS]
 DOMAINS = ("movies", "products", "editorials", "tweets")
 LEVEL = {"zero-shot": 0.71, "pt-vocabulary": 0.74, "supmer": 0.80, "without-mgr": 0.78}
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -184,16 +185,16 @@ def write(root, path, schema, rows):
 
 
 def write_tuning(root, scores):
-    write(root, "data/tuning/scores", SCORES, scores)
-    write(root, "data/tuning/curves", CURVES, curve_rows(scores))
+    write(root, paths.SCORES, SCORES, scores)
+    write(root, paths.CURVES, CURVES, curve_rows(scores))
 
 
 def write_training(root, variants=("supmer", "without-mgr"), steps=30, right=0.5):
     columns = [("variant", pa.string()), ("step", pa.int64()), *((name, pa.float64()) for name in MEASURES)]
-    write(root, "data/training/steps", pa.schema(columns), step_rows(variants, steps))
+    write(root, paths.TRAINING_STEPS, pa.schema(columns), step_rows(variants, steps))
     checks = [("variant", pa.string()), ("step", pa.int64()), ("held_out_loss", pa.float64()), ("best", pa.bool_())]
-    write(root, "data/training/held_out", pa.schema(checks), held_out_rows(variants, steps))
-    write(root, "data/training/kinds", KINDS, kind_rows(variants, steps, right=right))
+    write(root, paths.HELD_OUT, pa.schema(checks), held_out_rows(variants, steps))
+    write(root, paths.KINDS, KINDS, kind_rows(variants, steps, right=right))
 
 
 def write_corpus(root, text):
@@ -205,7 +206,7 @@ def write_corpus(root, text):
     ]  # fmt: skip
     write(
         root,
-        "data/corpus/documents",
+        paths.DOCUMENTS,
         pa.schema([*DOCUMENTS, ("split", pa.string()), ("shard", pa.string())]),
         documents,
     )
@@ -214,7 +215,7 @@ def write_corpus(root, text):
          "reason": reason, "detail": "", "duplicate_of": None, "text": text}
         for number, reason in enumerate(["too_short"] * 9 + ["near_duplicate"] * 4 + [NASTY])
     ]  # fmt: skip
-    write(root, "data/corpus/excluded", EXCLUDED, excluded)
+    write(root, paths.EXCLUDED, EXCLUDED, excluded)
 
 
 def write_clusters(root, text):
@@ -228,8 +229,8 @@ def write_clusters(root, text):
                 said = f"{text} The council of the city met on the {rank}th of the month, {form} {cluster}."
                 near.append({"format": form, "cluster": cluster, "rank": rank, "document_id": document_id("0"),
                              "index": rank, "distance": 0.1 * rank, "text": said})  # fmt: skip
-    write(root, "data/clusters/centroids", CENTROIDS, rows)
-    write(root, "data/clusters/nearest", NEAREST_SCHEMA, near)
+    write(root, paths.CENTROIDS, CENTROIDS, rows)
+    write(root, paths.NEAREST, NEAREST_SCHEMA, near)
 
 
 def write_sources(root):
@@ -244,7 +245,7 @@ def write_sources(root):
             )
             for name in names
         ]  # fmt: skip
-        write_manifest(root / "data/sources" / role, role, sources)
+        write_manifest(root / paths.source(role), role, sources)
 
 
 def write_history(root, *, runs=True):
@@ -267,8 +268,8 @@ def write_history(root, *, runs=True):
     events = [
         event(name, {path: md5[path] for path in outs}, place) for place, (name, (_, outs)) in enumerate(STAGES.items())
     ]
-    (root / "lineage").mkdir(exist_ok=True)
-    (root / "lineage/events.jsonl").write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in events if runs))
+    (root / paths.EVENTS).parent.mkdir(exist_ok=True)
+    (root / paths.EVENTS).write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in events if runs))
 
 
 def event(stage, outputs, place, seconds=None):
@@ -289,7 +290,7 @@ def furnish(root, text="", scores=None, variants=("supmer", "without-mgr"), step
     write_corpus(root, text)
     write_clusters(root, text)
     for split in ("train", "validation"):
-        write_tasks(root / "data/tasks", {"sp-next": 4, "sp-cluster": 4, "mc-next": 4, "ss": 4}, split, words=9)
+        write_tasks(root / paths.TASKS, {"sp-next": 4, "sp-cluster": 4, "mc-next": 4, "ss": 4}, split, words=9)
     write_training(root, variants, steps)
     write_tuning(root, score_rows() if scores is None else scores)
     write_history(root)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from storage import paths
 from storage.hashing import document_id, file_hash
 from storage.parquet import write_shard
 from storage.sources.source import AcquiredSource, SourceFile, write_manifest
@@ -14,7 +15,7 @@ from tasks.stage.contract import InlineFanOut, SilentReporter, Stage
 WORDS = ("A", "sentence", "to", "see", "other")
 DOCUMENTS = pa.schema([("document_id", pa.string()), ("sentences", pa.int64()), ("split", pa.string())])
 SENTENCES = pa.schema([("document_id", pa.string()), ("index", pa.int32()), ("text", pa.string())])
-MANIFESTS = ["data/sources/backbone", "data/sources/embedder"]
+MANIFESTS = [paths.BACKBONE, paths.EMBEDDER]
 
 
 class BackwardFanOut:
@@ -43,16 +44,15 @@ class Corpus:
             split = "validation" if number >= documents - validation else "train"
             listed.append({"document_id": identity, "sentences": sentences, "split": split})
             rows += [{"document_id": identity, "index": index, "text": text} for index, text in enumerate(texts)]
-        corpus = self.root / "data" / "corpus"
-        write_shard(corpus / "documents" / name, DOCUMENTS, [pa.Table.from_pylist(listed, DOCUMENTS)], {})
-        write_shard(corpus / "sentences" / name, SENTENCES, [pa.Table.from_pylist(rows, SENTENCES)], {})
+        write_shard(self.root / paths.DOCUMENTS / name, DOCUMENTS, [pa.Table.from_pylist(listed, DOCUMENTS)], {})
+        write_shard(self.root / paths.SENTENCES / name, SENTENCES, [pa.Table.from_pylist(rows, SENTENCES)], {})
 
     def link_models(self, models):
         for role in ("backbone", "embedder"):
             names = sorted(path.name for path in (models / role).iterdir() if path.is_file())
             files = [SourceFile(name, "", 1, file_hash(models / role / name)) for name in names]
             source = AcquiredSource(role, "path:x", "", str(models / role), tuple(files))
-            write_manifest(self.root / "data" / "sources" / role, role, [source])
+            write_manifest(self.root / paths.source(role), role, [source])
 
     def run(self, module, inputs, outputs, fan_out=None, **sections):
         """Run a stage to its end; return its record."""

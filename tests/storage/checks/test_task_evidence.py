@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from storage import paths
 from storage.checks.verification import verify_invariants
 from support.anchor_corpus import run_stage, write_corpus
-from tasks.materialize import stage as materialize
 
 PIPELINE = """
 stages:
@@ -34,7 +34,7 @@ def test_what_the_stage_writes_stands_every_check(made):
 
 
 def test_a_whole_shard_that_is_missing_is_noticed(made):
-    (made / materialize.TASKS / "mc-validation-00000.parquet").unlink()
+    (made / paths.TASKS / "mc-validation-00000.parquet").unlink()
     [(detail, remedy)] = findings(made)
     assert "mc-validation (0 of 4)" in detail
     assert remedy.startswith("`supmer run --force materialize`")
@@ -42,7 +42,7 @@ def test_a_whole_shard_that_is_missing_is_noticed(made):
 
 @pytest.mark.parametrize("damage", ["torn apart", "query first", "out of order", "over two files"])
 def test_rows_of_a_task_that_do_not_lie_together_are_noticed(made, damage):
-    path = made / materialize.TASKS / "sp-train-00000.parquet"
+    path = made / paths.TASKS / "sp-train-00000.parquet"
     table = pq.read_table(path)
     rows = list(range(table.num_rows))  # tasks of 6 + 5
     if damage == "torn apart":
@@ -60,7 +60,7 @@ def test_rows_of_a_task_that_do_not_lie_together_are_noticed(made, damage):
 
 
 def test_a_damaged_count_is_left_to_its_hash(made):
-    (made / materialize.METRICS).write_bytes(b"{}")
+    (made / paths.MATERIALIZE_METRICS).write_bytes(b"{}")
     assert findings(made) == []
-    (made / materialize.METRICS).write_bytes(orjson.dumps({"by_format": {"train": {"sp": 1}}}))
+    (made / paths.MATERIALIZE_METRICS).write_bytes(orjson.dumps({"by_format": {"train": {"sp": 1}}}))
     assert "sp-train (10 of 1)" in findings(made)[0][0]

@@ -5,16 +5,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from storage import paths
 from storage.checks.invariants import INVARIANTS, broken_invariants
 from storage.checks.task_invariants import CLAIMS
 from support.anchor_corpus import run_stage, tasks_table, write_corpus
-from tasks.materialize import stage as materialize
 
 VIEWS = {
-    "assignments": materialize.ASSIGNMENTS,
-    "documents": materialize.DOCUMENTS,
-    "sentences": materialize.SENTENCES,
-    "tasks": materialize.TASKS,
+    "assignments": paths.ASSIGNMENTS,
+    "documents": paths.DOCUMENTS,
+    "sentences": paths.SENTENCES,
+    "tasks": paths.TASKS,
 }
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from storage.errors import InputError
 from storage.lineage import events as lineage
-from storage.lineage.events import EVENTS, Artifact, StageEvent, emit, read_events, run_that_made
+from storage.lineage.events import Artifact, StageEvent, emit, read_events, run_that_made
+from storage.paths import EVENTS
 
 
 def stage_event(state="COMPLETE", **changes):

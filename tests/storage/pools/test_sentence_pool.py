@@ -8,18 +8,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from storage import paths
 from storage.errors import InputError
 from storage.pools import sentence_pool
 from storage.pools.row_arrays import Rows, RowWriter
 from storage.pools.sentence_pool import Pool, PoolWriter, ShardFiles
 from storage.task_formats import SPLITS
 from support.anchor_corpus import FORMATS, write_corpus, write_table
-from tasks.materialize import stage as materialize
 
 
 def shards_of(root):
-    for path in sorted((root / materialize.SENTENCES).glob("*.parquet")):
-        yield ShardFiles(root / materialize.DOCUMENTS / path.name, path, root / materialize.ASSIGNMENTS / path.name)
+    for path in sorted((root / paths.SENTENCES).glob("*.parquet")):
+        yield ShardFiles(root / paths.DOCUMENTS / path.name, path, root / paths.ASSIGNMENTS / path.name)
 
 
 def build(root, hard=True):
@@ -46,8 +46,8 @@ def every_row(pool):
 
 def held_out(root):
     """Splits by document, and the texts of validation documents."""
-    splits = {row["document_id"]: row["split"] for row in read(root, materialize.DOCUMENTS)}
-    rows = read(root, materialize.SENTENCES)
+    splits = {row["document_id"]: row["split"] for row in read(root, paths.DOCUMENTS)}
+    rows = read(root, paths.SENTENCES)
     return splits, {row["text"] for row in rows if splits[row["document_id"]] == "validation"}
 
 
@@ -55,12 +55,12 @@ def test_every_sentence_has_its_id_text_and_clusters_but_for_training_ones_with_
     pool = build(corpus)
     _, ids, texts = every_row(pool)
     splits, held = held_out(corpus)
-    rows = read(corpus, materialize.SENTENCES)
+    rows = read(corpus, paths.SENTENCES)
     kept = [row for row in rows if splits[row["document_id"]] == "validation" or row["text"] not in held]
     assert 0 < len(rows) - len(kept) < len(rows) / 3
     wanted = {f"{row['document_id']}:{row['index']}": row["text"] for row in kept}
     assert dict(zip(ids, texts, strict=True)) == wanted
-    assigned = {f"{row['document_id']}:{row['index']}": row for row in read(corpus, materialize.ASSIGNMENTS)}
+    assigned = {f"{row['document_id']}:{row['index']}": row for row in read(corpus, paths.ASSIGNMENTS)}
     for name in FORMATS:
         found = [None if cluster < 0 else cluster for cluster in pool.sentences[name].tolist()]
         assert found == [assigned[one][name] for one in ids]
@@ -69,7 +69,7 @@ def test_every_sentence_has_its_id_text_and_clusters_but_for_training_ones_with_
 def test_members_hold_every_text_of_a_split_once_in_its_cluster(corpus):
     pool = build(corpus)
     _, ids, texts = every_row(pool)
-    splits = {row["document_id"]: row["split"] for row in read(corpus, materialize.DOCUMENTS)}
+    splits = {row["document_id"]: row["split"] for row in read(corpus, paths.DOCUMENTS)}
     for name in FORMATS:
         for split in SPLITS:
             group = pool.group("members", name, split)
@@ -148,13 +148,13 @@ def test_what_does_not_fit_into_memory_is_written_beside_the_database_and_nothin
 
 def test_the_order_of_rows_in_a_shard_does_not_matter(corpus):
     before = every_row(build(corpus))[1:]
-    for path in (materialize.SENTENCES, materialize.ASSIGNMENTS, materialize.DOCUMENTS):
+    for path in (paths.SENTENCES, paths.ASSIGNMENTS, paths.DOCUMENTS):
         for file in (corpus / path).glob("*.parquet"):
             write_table(file, pq.read_table(file).to_pylist()[::-1])
     assert every_row(build(corpus))[1:] == before
 
 
-@pytest.mark.parametrize(("path", "stage"), [(materialize.ASSIGNMENTS, "cluster"), (materialize.DOCUMENTS, "sample")])
+@pytest.mark.parametrize(("path", "stage"), [(paths.ASSIGNMENTS, "cluster"), (paths.DOCUMENTS, "sample")])
 def test_a_sentence_without_document_or_clusters_is_refused(corpus, path, stage):
     file = min((corpus / path).glob("*.parquet"))
     write_table(file, pq.read_table(file).to_pylist()[1:])

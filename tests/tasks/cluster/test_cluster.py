@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from storage import paths
 from storage.atomic import remove
 from storage.errors import InputError
 from storage.parquet import provenance
@@ -22,8 +23,8 @@ from tasks.cluster.small_clusters import Tally, figures, settle
 from tasks.params.schema import ClusterParams
 from tasks.stage.contract import finished_record
 
-INPUTS = [cluster.DOCUMENTS, cluster.SENTENCES, cluster.EMBEDDINGS]
-OUTPUTS = [cluster.ASSIGNED, cluster.CENTROID_TABLE, cluster.NEAREST_TABLE, cluster.METRICS, cluster.SIZES_PLOT]
+INPUTS = [paths.DOCUMENTS, paths.SENTENCES, paths.EMBEDDINGS]
+OUTPUTS = [paths.ASSIGNMENTS, paths.CENTROIDS, paths.NEAREST, paths.CLUSTER_METRICS, paths.CLUSTER_SIZES_PLOT]
 SHARDS = {"own--a-00000.parquet": 30, "own--b-00000.parquet": 20}
 TOPICS, DIMENSION = 6, 8
 SECTION = {"clusters": TOPICS, "min_size": 4, "nearest_sentences": 3, "backbone_sentences": 5}
@@ -31,18 +32,18 @@ SECTION = {"clusters": TOPICS, "min_size": 4, "nearest_sentences": 3, "backbone_
 
 def embed_topics(corpus, name, model="embedder", dtype="float32", topics=TOPICS):
     """Vectors about the corners of a cube; a sentence's topic follows from its place."""
-    sentences = pq.read_table(corpus.root / cluster.SENTENCES / name, columns=["document_id", "index"])
+    sentences = pq.read_table(corpus.root / paths.SENTENCES / name, columns=["document_id", "index"])
     topic = np.arange(sentences.num_rows) % topics
     noise = np.random.default_rng(len(name) + sentences.num_rows).standard_normal((len(topic), DIMENSION))
     vectors = 5 * np.eye(DIMENSION)[topic] + 0.1 * noise
     source = read_manifest(corpus.root / "data" / "sources" / model)[0]
     made = Made(model, model_hash(source), DIMENSION, dtype)
-    write_vectors(corpus.root / cluster.EMBEDDINGS / name, sentences, vectors.astype(dtype), made)
+    write_vectors(corpus.root / paths.EMBEDDINGS / name, sentences, vectors.astype(dtype), made)
     return vectors
 
 
 def damage(corpus, name, row, value):
-    path = corpus.root / cluster.EMBEDDINGS / name
+    path = corpus.root / paths.EMBEDDINGS / name
     table = pq.read_table(path)
     vectors = np.array(table["embedding"].to_pylist())
     vectors[row] = value
@@ -69,21 +70,21 @@ def read(corpus, folder):
 
 
 def training_rows(corpus):
-    documents = read(corpus, cluster.DOCUMENTS).to_pylist()
+    documents = read(corpus, paths.DOCUMENTS).to_pylist()
     train = {row["document_id"] for row in documents if row["split"] == "train"}
-    return np.array([one in train for one in read(corpus, cluster.SENTENCES)["document_id"].to_pylist()])
+    return np.array([one in train for one in read(corpus, paths.SENTENCES)["document_id"].to_pylist()])
 
 
 def test_every_sentence_gets_a_cluster_in_each_format_and_topics_are_found(corpus):
     run(corpus)
     for name in SHARDS:
-        sentences = pq.read_table(corpus.root / cluster.SENTENCES / name)
-        found = pq.read_table(corpus.root / cluster.ASSIGNED / name)
+        sentences = pq.read_table(corpus.root / paths.SENTENCES / name)
+        found = pq.read_table(corpus.root / paths.ASSIGNMENTS / name)
         assert found.select(["document_id", "index"]).equals(sentences.select(["document_id", "index"]))
-    table = read(corpus, cluster.ASSIGNED)
+    table = read(corpus, paths.ASSIGNMENTS)
     assert table.schema.names == ["document_id", "index", "sp", "mc", "ss"]
-    vectors = np.array(read(corpus, cluster.EMBEDDINGS)["embedding"].to_pylist())
-    centroids = read(corpus, cluster.CENTROID_TABLE).to_pylist()
+    vectors = np.array(read(corpus, paths.EMBEDDINGS)["embedding"].to_pylist())
+    centroids = read(corpus, paths.CENTROIDS).to_pylist()
     for name in ("sp", "mc", "ss"):
         means = {row["cluster"]: np.array(row["embedding"]) for row in centroids if row["format"] == name}
         assert table[name].null_count == 0
@@ -97,15 +98,15 @@ def test_every_sentence_gets_a_cluster_in_each_format_and_topics_are_found(corpu
 def test_formats_are_clustered_with_seeds_of_their_own(corpus):
     assert len({seed_of(42, name) for name in ("sp", "mc", "ss")}) == 3
     run(corpus)
-    assigned = read(corpus, cluster.ASSIGNED)
+    assigned = read(corpus, paths.ASSIGNMENTS)
     assert len({tuple(assigned[name].to_pylist()) for name in ("sp", "mc", "ss")}) == 3
 
 
 def test_centroids_are_the_means_of_their_training_sentences_alone(corpus):
     run(corpus)
-    vectors = np.array(read(corpus, cluster.EMBEDDINGS)["embedding"].to_pylist())
-    assigned, train = read(corpus, cluster.ASSIGNED), training_rows(corpus)
-    for row in read(corpus, cluster.CENTROID_TABLE).to_pylist():
+    vectors = np.array(read(corpus, paths.EMBEDDINGS)["embedding"].to_pylist())
+    assigned, train = read(corpus, paths.ASSIGNMENTS), training_rows(corpus)
+    for row in read(corpus, paths.CENTROIDS).to_pylist():
         members = np.array(assigned[row["format"]].to_pylist()) == row["cluster"]
         assert row["size"] == members.sum()
         assert row["training"] == (members & train).sum() < row["size"]
@@ -118,12 +119,12 @@ def test_the_backbones_centroid_is_the_mean_over_a_sample_of_the_clusters_senten
     from model.sentence_encoder import BackboneEncoder, encode
 
     run(corpus)
-    sentences, assigned, train = read(corpus, cluster.SENTENCES), read(corpus, cluster.ASSIGNED), training_rows(corpus)
+    sentences, assigned, train = read(corpus, paths.SENTENCES), read(corpus, paths.ASSIGNMENTS), training_rows(corpus)
     ids = sentences["document_id"].combine_chunks(), sentences["index"].combine_chunks()
     keys = keys_of(*ids, 42, "backbone")
     texts = sentences["text"].to_pylist()
     vectors = encode(BackboneEncoder(tiny_models / "backbone", torch.device("cpu")), texts)
-    for row in read(corpus, cluster.CENTROID_TABLE).to_pylist():
+    for row in read(corpus, paths.CENTROIDS).to_pylist():
         members = np.flatnonzero((np.array(assigned[row["format"]].to_pylist()) == row["cluster"]) & train)
         sample = members[np.argsort(keys[members])][: SECTION["backbone_sentences"]]
         np.testing.assert_allclose(row["backbone"], vectors[sample].mean(axis=0), atol=1e-5)
@@ -134,17 +135,17 @@ def test_with_the_backbones_own_vectors_both_centroids_are_one(corpus):
         embed_topics(corpus, name, model="backbone")
     corpus.sections["embed"] = {"model": "backbone"}
     run(corpus)
-    table = read(corpus, cluster.CENTROID_TABLE)
+    table = read(corpus, paths.CENTROIDS)
     assert table["backbone"].to_pylist() == table["embedding"].to_pylist()
     assert not any("backbone/" in job for job in corpus.done)
 
 
 def test_nearest_sentences_are_ranked_training_sentences_of_the_cluster_with_different_texts(corpus):
     run(corpus)
-    assigned, train = read(corpus, cluster.ASSIGNED).to_pylist(), training_rows(corpus)
-    texts = read(corpus, cluster.SENTENCES)["text"].to_pylist()
+    assigned, train = read(corpus, paths.ASSIGNMENTS).to_pylist(), training_rows(corpus)
+    texts = read(corpus, paths.SENTENCES)["text"].to_pylist()
     place = {(row["document_id"], row["index"]): number for number, row in enumerate(assigned)}
-    table = read(corpus, cluster.NEAREST_TABLE).to_pylist()
+    table = read(corpus, paths.NEAREST).to_pylist()
     groups = {}
     for row in table:
         number = place[row["document_id"], row["index"]]
@@ -161,9 +162,9 @@ def test_nearest_sentences_are_ranked_training_sentences_of_the_cluster_with_dif
 
 def test_small_clusters_are_merged_with_a_record(corpus):
     run(corpus, clusters=40, min_size=14)
-    table = read(corpus, cluster.CENTROID_TABLE).to_pylist()
-    metrics = orjson.loads((corpus.root / cluster.METRICS).read_bytes())
-    plot = list(csv.DictReader((corpus.root / cluster.SIZES_PLOT).read_text().splitlines()))
+    table = read(corpus, paths.CENTROIDS).to_pylist()
+    metrics = orjson.loads((corpus.root / paths.CLUSTER_METRICS).read_bytes())
+    plot = list(csv.DictReader((corpus.root / paths.CLUSTER_SIZES_PLOT).read_text().splitlines()))
     for name in ("sp", "mc", "ss"):
         rows = [row for row in table if row["format"] == name]
         merged = [one for row in rows for one in row["merged"]]
@@ -179,8 +180,8 @@ def test_small_clusters_are_merged_with_a_record(corpus):
 
 def test_small_clusters_are_dropped_with_a_record(corpus):
     run(corpus, clusters=40, min_size=14, small="drop")
-    metrics = orjson.loads((corpus.root / cluster.METRICS).read_bytes())
-    assigned, table = read(corpus, cluster.ASSIGNED), read(corpus, cluster.CENTROID_TABLE).to_pylist()
+    metrics = orjson.loads((corpus.root / paths.CLUSTER_METRICS).read_bytes())
+    assigned, table = read(corpus, paths.ASSIGNMENTS), read(corpus, paths.CENTROIDS).to_pylist()
     for name in ("sp", "mc", "ss"):
         kept = {row["cluster"] for row in table if row["format"] == name}
         assert metrics[name]["dropped"] > 0 == metrics[name]["merged"]
@@ -190,9 +191,9 @@ def test_small_clusters_are_dropped_with_a_record(corpus):
 
 def test_metrics_say_inertia_and_sizes(corpus):
     run(corpus)
-    metrics = orjson.loads((corpus.root / cluster.METRICS).read_bytes())
-    vectors = np.array(read(corpus, cluster.EMBEDDINGS)["embedding"].to_pylist())
-    assigned, train = read(corpus, cluster.ASSIGNED), training_rows(corpus)
+    metrics = orjson.loads((corpus.root / paths.CLUSTER_METRICS).read_bytes())
+    vectors = np.array(read(corpus, paths.EMBEDDINGS)["embedding"].to_pylist())
+    assigned, train = read(corpus, paths.ASSIGNMENTS), training_rows(corpus)
     assert metrics["training_sentences"] == train.sum()
     for name in ("sp", "mc", "ss"):
         labels = np.array(assigned[name].to_pylist())
@@ -292,12 +293,12 @@ def test_vectors_of_an_earlier_version_of_the_model_are_refused(corpus):
 
 def test_shards_of_documents_are_found_by_name(corpus):
     run(corpus)
-    before = contents(corpus.root / cluster.CENTROID_TABLE)
-    documents = corpus.root / cluster.DOCUMENTS
+    before = contents(corpus.root / paths.CENTROIDS)
+    documents = corpus.root / paths.DOCUMENTS
     (documents / "own--0-00000.parquet").write_bytes((documents / "own--b-00000.parquet").read_bytes())
     run(corpus)
     assert corpus.done == []
-    assert contents(corpus.root / cluster.CENTROID_TABLE) == before
+    assert contents(corpus.root / paths.CENTROIDS) == before
     (documents / "own--b-00000.parquet").unlink()
     with pytest.raises(InputError, match=r"documents/own--b-00000.parquet: not there.*`supmer run --force sample`"):
         run(corpus)

@@ -4,12 +4,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from model import sentence_encoder as encoders
+from storage import paths
 from storage.errors import InputError
 from storage.parquet import provenance
 from support.vector_corpus import BackwardFanOut, Corpus, contents
 from tasks.embed import stage as embed
 
-INPUTS, OUTPUTS = [embed.SENTENCES], [embed.EMBEDDINGS]
+INPUTS, OUTPUTS = [paths.SENTENCES], [paths.EMBEDDINGS]
 
 
 @pytest.fixture
@@ -33,8 +34,8 @@ def test_every_sentence_has_its_vector_in_the_order_of_its_shard(corpus, tiny_mo
     import torch
 
     loaded = kind(tiny_models / model, torch.device("cpu"))
-    for path in sorted((corpus.root / embed.SENTENCES).iterdir()):
-        sentences, found = pq.read_table(path), pq.read_table(corpus.root / embed.EMBEDDINGS / path.name)
+    for path in sorted((corpus.root / paths.SENTENCES).iterdir()):
+        sentences, found = pq.read_table(path), pq.read_table(corpus.root / paths.EMBEDDINGS / path.name)
         assert found.select(["document_id", "index"]).equals(sentences.select(["document_id", "index"]))
         vectors = np.array(found["embedding"].to_pylist(), np.float32)
         np.testing.assert_allclose(vectors, encoders.encode(loaded, sentences["text"].to_pylist()), atol=1e-6)
@@ -42,7 +43,7 @@ def test_every_sentence_has_its_vector_in_the_order_of_its_shard(corpus, tiny_mo
 
 def test_vectors_are_float16_by_default_and_say_what_made_them(corpus):
     record = run(corpus)
-    path = corpus.root / embed.EMBEDDINGS / "own--a-00000.parquet"
+    path = corpus.root / paths.EMBEDDINGS / "own--a-00000.parquet"
     assert pq.read_schema(path).field("embedding").type == pa.list_(pa.float16(), 8)
     said = provenance(path)
     assert said.pop("model_hash") == record["model_hash"]
@@ -66,13 +67,13 @@ def test_another_model_or_number_format_embeds_anew(corpus):
 
 def test_bytes_do_not_depend_on_order_of_work_or_cores(corpus, monkeypatch, tmp_path):
     run(corpus)
-    before = contents(corpus.root / embed.EMBEDDINGS)
+    before = contents(corpus.root / paths.EMBEDDINGS)
     from storage.atomic import remove
 
     remove(corpus.root / ".supmer")
     monkeypatch.setattr("model.sentence_encoder.cpu_threads", lambda: 2)
     run(corpus, fan_out=BackwardFanOut())
-    assert contents(corpus.root / embed.EMBEDDINGS) == before
+    assert contents(corpus.root / paths.EMBEDDINGS) == before
 
 
 class Broken:
@@ -105,14 +106,14 @@ class Broken:
 )
 def test_a_vector_that_is_zero_or_not_finite_is_named_by_its_sentence(corpus, monkeypatch, value, message):
     monkeypatch.setattr(embed, "load_encoder", lambda *_: Broken(value))
-    first = pq.read_table(corpus.root / embed.SENTENCES / "own--a-00000.parquet")["document_id"][2]
+    first = pq.read_table(corpus.root / paths.SENTENCES / "own--a-00000.parquet")["document_id"][2]
     place = rf"sentences/own--a-00000\.parquet: row 3, sentence {first}:2"
     with pytest.raises(InputError, match=rf"{place}.*{message}"):
         run(corpus, embed={"batch_size": 100})
 
 
 def test_a_corpus_without_shards_is_an_error(corpus):
-    for path in (corpus.root / embed.SENTENCES).iterdir():
+    for path in (corpus.root / paths.SENTENCES).iterdir():
         path.unlink()
     with pytest.raises(InputError, match="no shard"):
         run(corpus)
@@ -121,4 +122,4 @@ def test_a_corpus_without_shards_is_an_error(corpus):
 def test_a_shard_without_sentences_gives_one_without_vectors(corpus):
     corpus.add_shard("own--c-00000.parquet", 1, sentences=0)
     assert run(corpus)["rows"] == 96
-    assert pq.read_table(corpus.root / embed.EMBEDDINGS / "own--c-00000.parquet").num_rows == 0
+    assert pq.read_table(corpus.root / paths.EMBEDDINGS / "own--c-00000.parquet").num_rows == 0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage import paths
 from storage.checks.invariants import broken_invariants
 from storage.checks.verification import verify_invariants
 from storage.errors import InputError
@@ -18,7 +19,6 @@ from storage.sources.source import read_manifest, write_manifest
 from support.anchor_corpus import by_task, digest, run_stage, source_of, tasks_table, write_corpus
 from tasks.labeled.dataset import read_dataset
 from tasks.materialize import labeled_tasks
-from tasks.materialize import stage as materialize
 from tasks.materialize.labeled_tasks import grouped
 from tasks.params.schema import MaterializeParams, Params
 
@@ -35,7 +35,7 @@ def write_sets(root, **sets):
         for file, content in files.items():
             (folder / file).write_bytes(content)
         sources.append(source_of(name, folder))
-    write_manifest(root / labeled_tasks.DATASETS, "datasets", sources)
+    write_manifest(root / paths.DATASETS, "datasets", sources)
     for role, path in labeled_tasks.MODELS.items():
         folder = root / "models" / role
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def senses(count):
 def test_tasks_have_every_row_to_learn_from_and_none_that_is_tested(tmp_path, topics, name, files):
     write_sets(tmp_path, **{name: files})
     found = run_alone(tmp_path, [name], train_tasks=200)["kinds"][f"labeled-{name}"]
-    [source] = read_manifest(tmp_path / labeled_tasks.DATASETS)
+    [source] = read_manifest(tmp_path / paths.DATASETS)
     dataset = read_dataset(source, tmp_path)
     tested = {example.texts[-2:] for example in dataset.test}
     learned = {example.texts[-2:] for example in dataset.train}
@@ -219,7 +219,7 @@ def test_labeled_tasks_are_added_and_leave_the_others_as_they_were(root):
     assert {name: after[name] for name in before} == before
     assert after.keys() - before.keys() == {"labeled-train-00000.parquet", "labeled-validation-00000.parquet"}
     with duckdb.connect() as connection:
-        for path in (materialize.ASSIGNMENTS, materialize.DOCUMENTS, materialize.SENTENCES, materialize.TASKS):
+        for path in (paths.ASSIGNMENTS, paths.DOCUMENTS, paths.SENTENCES, paths.TASKS):
             connection.execute(f"CREATE VIEW {Path(path).name} AS FROM read_parquet('{root / path}/*.parquet')")
         assert list(broken_invariants(connection)) == []
 

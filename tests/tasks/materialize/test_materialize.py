@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage import paths
 from storage.errors import InputError
 from storage.parquet import provenance
 from storage.task_formats import KINDS, LABELS, SPLITS
@@ -62,7 +63,7 @@ def index_of(sentence):
 
 
 def test_tasks_are_contiguous_support_before_query(made):
-    for path in (made / materialize.TASKS).glob("*.parquet"):
+    for path in (made / paths.TASKS).glob("*.parquet"):
         name, split, _ = path.stem.split("-")
         rows = pq.read_table(path).to_pylist()
         for place, row in enumerate(rows):
@@ -119,7 +120,7 @@ def test_wrong_choices_of_mc_next_are_a_mixture_of_the_same_and_other_documents(
                 else:
                     assert other != document or abs(found - index) >= 2
                     same, total = same + (other == document), total + 1
-    summary = orjson.loads((made / materialize.METRICS).read_bytes())
+    summary = orjson.loads((made / paths.MATERIALIZE_METRICS).read_bytes())
     assert summary["hard_negative_share"] == round(same / total, 4)
     assert abs(same / total - 0.5) < 0.03
 
@@ -176,14 +177,14 @@ def test_partners_are_not_asked_about_by_the_other_set_and_no_pair_is_mirrored(t
 
 
 def test_a_text_of_a_validation_document_is_in_no_training_task(made):
-    splits = {row["document_id"]: row["split"] for row in read(made, materialize.DOCUMENTS)}
-    rows = read(made, materialize.SENTENCES)
+    splits = {row["document_id"]: row["split"] for row in read(made, paths.DOCUMENTS)}
+    rows = read(made, paths.SENTENCES)
     held, trained = ({row["text"] for row in rows if splits[row["document_id"]] == one} for one in SPLITS[::-1])
     assert held & trained
     used = {text for row in tasks_table(made).to_pylist() if row["split"] == "train" for text in row["texts"]}
     assert not used & held
     left = sum(splits[row["document_id"]] == "train" and row["text"] in held for row in rows)
-    assert orjson.loads((made / materialize.METRICS).read_bytes())["left_out"] == left
+    assert orjson.loads((made / paths.MATERIALIZE_METRICS).read_bytes())["left_out"] == left
 
 
 def test_an_ss_task_has_four_clusters_and_as_many_sentences_of_each_in_an_order_of_its_own(made):
@@ -198,7 +199,7 @@ def test_an_ss_task_has_four_clusters_and_as_many_sentences_of_each_in_an_order_
 
 
 def test_a_shard_says_where_it_came_from(made):
-    found = provenance(made / materialize.TASKS / "mc-train-00000.parquet")
+    found = provenance(made / paths.TASKS / "mc-train-00000.parquet")
     assert found["stage"] == "materialize"
     assert found["sizes"] == {"support": 6, "query": 5, "hard": 0.5}
 
@@ -286,7 +287,7 @@ def test_small_clusters_are_skipped_and_recorded(tmp_path):
 
 def write_rare_cluster(root):
     """Put three sentences of a shard into a cluster of their own; returns it."""
-    file = min((root / materialize.ASSIGNMENTS).glob("*.parquet"))
+    file = min((root / paths.ASSIGNMENTS).glob("*.parquet"))
     rows = pq.read_table(file).to_pylist()
     for row in rows[:3]:
         row["sp"] = 99
@@ -335,7 +336,7 @@ def test_documents_of_repeated_texts_give_true_tasks_all_the_same(tmp_path):
 def test_two_documents_are_enough(tmp_path):
     """Most draws at random hit the anchor's own document: then what is left is listed."""
     write_corpus(tmp_path, documents=10, sentences=400, held=2, clusters=2, repeated=0.0, shards=1)
-    for path in (materialize.DOCUMENTS, materialize.SENTENCES, materialize.ASSIGNMENTS):
+    for path in (paths.DOCUMENTS, paths.SENTENCES, paths.ASSIGNMENTS):
         (file,) = (tmp_path / path).glob("*.parquet")
         rows = pq.read_table(file).to_pylist()
         kept = list(dict.fromkeys(row["document_id"] for row in rows))
@@ -355,7 +356,7 @@ def test_two_documents_are_enough(tmp_path):
 
 def test_a_shard_without_clusters_is_refused(tmp_path):
     write_corpus(tmp_path)
-    file = max((tmp_path / materialize.ASSIGNMENTS).glob("*.parquet"))
+    file = max((tmp_path / paths.ASSIGNMENTS).glob("*.parquet"))
     file.unlink()
     with pytest.raises(InputError, match=rf"{file.name}: not there.*`supmer run cluster`"):
         materialize.run(stage_of(tmp_path))
@@ -379,6 +380,6 @@ def test_whatever_the_corpus_every_invariant_holds(tmp_path_factory, seed, suppo
     sizes = {"support_size": support, "query_size": query, "hard_negative_share": hard}
     run_stage(root, seed=seed, train_tasks=12, validation_tasks=6, **sizes)
     with duckdb.connect() as connection:
-        for path in (materialize.ASSIGNMENTS, materialize.DOCUMENTS, materialize.SENTENCES, materialize.TASKS):
+        for path in (paths.ASSIGNMENTS, paths.DOCUMENTS, paths.SENTENCES, paths.TASKS):
             connection.execute(f"CREATE VIEW {Path(path).name} AS FROM read_parquet('{root / path}/*.parquet')")
         assert list(broken_invariants(connection)) == []

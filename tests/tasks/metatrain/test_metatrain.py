@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import BartConfig, BartForConditionalGeneration
 
+from storage import paths
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import read_prompt
 from support import tiny_tokenizers
@@ -16,14 +17,14 @@ from support.training_room import COUNTS, WIDTH, save_backbone, write_centroids
 from support.vector_corpus import Corpus, contents
 from tasks.metatrain import stage as metatrain
 
-INPUTS = [metatrain.TASKS, metatrain.CENTROIDS, metatrain.BACKBONE]
+INPUTS = [paths.TASKS, paths.CENTROIDS, paths.BACKBONE]
 OUTPUTS = [
-    metatrain.PROMPTS,
-    metatrain.STEPS_TABLE,
-    metatrain.HELD_OUT_TABLE,
-    metatrain.KINDS_TABLE,
-    metatrain.PLOTS,
-    metatrain.METRICS,
+    paths.PROMPTS,
+    paths.TRAINING_STEPS,
+    paths.HELD_OUT,
+    paths.KINDS,
+    paths.METATRAIN_PLOTS,
+    paths.METATRAIN_METRICS,
 ]
 SMALL = {"prompt_tokens": 3, "steps": 4, "validate_every": 2, "max_length": 64, "regularizer": {"rank": 4}}
 
@@ -41,8 +42,8 @@ def corpus(tmp_path, models):
     corpus = Corpus(tmp_path, {"metatrain": SMALL | {"variants": ["supmer"]}})
     corpus.link_models(models)
     for split in ("train", "validation"):
-        write_tasks(tmp_path / metatrain.TASKS, COUNTS, split)
-    write_centroids(tmp_path / metatrain.CENTROIDS)
+        write_tasks(tmp_path / paths.TASKS, COUNTS, split)
+    write_centroids(tmp_path / paths.CENTROIDS)
     return corpus
 
 
@@ -52,7 +53,7 @@ def run(corpus, **changes):
 
 def test_a_variant_leaves_a_prompt_folder_a_log_a_curve_and_metrics(corpus):
     record = run(corpus)
-    folder = corpus.root / metatrain.PROMPTS / "supmer"
+    folder = corpus.root / paths.PROMPTS / "supmer"
     assert sorted(path.name for path in folder.iterdir()) == [
         "README.md",
         "config.json",
@@ -65,15 +66,18 @@ def test_a_variant_leaves_a_prompt_folder_a_log_a_curve_and_metrics(corpus):
     assert artifact.about["result"] == {key: record["supmer"][key] for key in artifact.about["result"]}
     card = (folder / "README.md").read_text()
     assert f"{record['supmer']['held_out_loss']:.4f}" in card
-    steps = pq.read_table(corpus.root / metatrain.STEPS_TABLE / "supmer.parquet")
+    steps = pq.read_table(corpus.root / paths.TRAINING_STEPS / "supmer.parquet")
     assert steps["step"].to_pylist() == [1, 2, 3, 4]
-    held_out = pq.read_table(corpus.root / metatrain.HELD_OUT_TABLE / "supmer.parquet")
+    held_out = pq.read_table(corpus.root / paths.HELD_OUT / "supmer.parquet")
     assert held_out["step"].to_pylist() == [0, 2, 4]
     assert min(held_out["held_out_loss"].to_pylist()[1:]) == record["supmer"]["held_out_loss"]
     assert (
-        (corpus.root / metatrain.PLOTS / "supmer.csv").read_text().splitlines()[0].startswith('"step","support_loss"')
+        (corpus.root / paths.METATRAIN_PLOTS / "supmer.csv")
+        .read_text()
+        .splitlines()[0]
+        .startswith('"step","support_loss"')
     )
-    assert json.loads((corpus.root / metatrain.METRICS).read_text())["supmer"]["steps"] == 4
+    assert json.loads((corpus.root / paths.METATRAIN_METRICS).read_text())["supmer"]["steps"] == 4
     assert not (corpus.root / metatrain.WORK).exists() or not list((corpus.root / metatrain.WORK).iterdir())
 
 
@@ -84,7 +88,7 @@ def test_a_backbone_of_another_family_trains_through_the_whole_stage(tmp_path_fa
     corpus.link_models(folder)
     record = run(corpus)
     assert record["supmer"]["steps"] == 4
-    assert read_prompt(corpus.root / metatrain.PROMPTS / "supmer").prompt.shape == (3, WIDTH)
+    assert read_prompt(corpus.root / paths.PROMPTS / "supmer").prompt.shape == (3, WIDTH)
 
 
 def save_bart(folder):
@@ -101,17 +105,15 @@ def test_one_more_variant_trains_only_that_and_settings_of_display_train_nothing
     assert corpus.done == ["metatrain-train/supmer"]
     run(corpus, variants=["supmer", "without-mgr"], checkpoint_steps=7)
     assert corpus.done == ["metatrain-train/without-mgr"]
-    assert not (corpus.root / metatrain.PROMPTS / "without-mgr" / "regularizer.safetensors").exists()
-    assert (
-        "without a gradient regularizer" in (corpus.root / metatrain.PROMPTS / "without-mgr" / "README.md").read_text()
-    )
+    assert not (corpus.root / paths.PROMPTS / "without-mgr" / "regularizer.safetensors").exists()
+    assert "without a gradient regularizer" in (corpus.root / paths.PROMPTS / "without-mgr" / "README.md").read_text()
 
 
 def test_ppt_trains_a_prompt_for_each_format_and_all_logs_are_one_table(corpus):
     run(corpus, variants=["supmer", "ppt"], ppt={"steps": 2, "validate_every": 2, "batch_size": 16})
-    names = sorted(path.name for path in (corpus.root / metatrain.PROMPTS).iterdir())
+    names = sorted(path.name for path in (corpus.root / paths.PROMPTS).iterdir())
     assert names == ["ppt-mc", "ppt-sp", "ppt-ss", "supmer"]
-    shards = str(corpus.root / metatrain.STEPS_TABLE / "*.parquet")
+    shards = str(corpus.root / paths.TRAINING_STEPS / "*.parquet")
     counted = duckdb.sql(
         f"SELECT variant, count(*), count(similarity) FROM '{shards}' GROUP BY 1 ORDER BY 1"
     ).fetchall()
@@ -130,7 +132,7 @@ def test_the_same_inputs_give_the_same_bytes(corpus):
 
 def test_another_backbone_or_other_tasks_train_anew(corpus):
     run(corpus)
-    write_tasks(corpus.root / metatrain.TASKS, COUNTS, "validation", words=9)
+    write_tasks(corpus.root / paths.TASKS, COUNTS, "validation", words=9)
     run(corpus)
     assert corpus.done == ["metatrain-train/supmer"]
 
@@ -143,6 +145,6 @@ def test_a_number_of_ranks_that_is_none_is_refused(corpus, monkeypatch, ranks):
 
 
 def test_a_centroid_that_is_not_there_is_named(corpus):
-    write_centroids(corpus.root / metatrain.CENTROIDS, clusters=2)
+    write_centroids(corpus.root / paths.CENTROIDS, clusters=2)
     with pytest.raises(InputError, match=r"data/clusters/centroids: none for cluster \d+ of ss"):
         run(corpus)

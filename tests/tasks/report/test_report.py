@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from storage import paths
 from storage.queries.report_queries import ask
 from storage.queries.views import connect, datasets
 from support import report_room
 from support.command_line import resolve
 from support.report_room import NASTY, event, furnish, run, score_rows, write_tuning
-from tasks.report import stage as report
 from tasks.report.data import report_queries
 
 REPOSITORY = Path(__file__).parents[3]
@@ -60,11 +60,11 @@ class Found(HTMLParser):
 
 
 def html(root):
-    return (root / report.PAGE).read_text()
+    return (root / paths.REPORT_PAGE).read_text()
 
 
 def markdown(root):
-    return (root / report.TEXT).read_text()
+    return (root / paths.REPORT_TEXT).read_text()
 
 
 def markdown_table(text, caption):
@@ -173,7 +173,7 @@ def test_results_are_means_with_deviation_over_the_chosen_runs_and_the_best_is_b
 
 def test_metrics_hold_the_same_figures(made):
     root, _ = made
-    metrics = json.loads((root / report.METRICS).read_text())
+    metrics = json.loads((root / paths.REPORT_METRICS).read_text())
     table = markdown_table(markdown(root), "Few-shot learning")
     assert set(metrics) == {"few-shot", "domains"}
     figure = metrics["few-shot"]["movies"]["supmer"]
@@ -260,7 +260,7 @@ def test_a_run_without_tuning_says_so(root):
     run(root, tune={"datasets": [], "domains": {"source": None, "targets": []}}, report={"datasets": []})
     assert "there is no result table" in html(root)
     assert "No curve of tuning" in html(root)
-    assert json.loads((root / report.METRICS).read_text()) == {}
+    assert json.loads((root / paths.REPORT_METRICS).read_text()) == {}
 
 
 def test_variants_without_an_inner_step_are_named_and_long_trainings_are_thinned(tmp_path):

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from storage import paths
 from support.browser import CHROMIUM, browsing
 from support.report_room import NASTY, furnish, run
-from tasks.report import stage as report
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,7 +40,7 @@ def path(tmp_path_factory):
     """The report of a corpus that means harm."""
     root = furnish(tmp_path_factory.mktemp("report"), text=NASTY)
     run(root)
-    return root / report.PAGE
+    return root / paths.REPORT_PAGE
 
 
 @pytest.fixture(scope="module")

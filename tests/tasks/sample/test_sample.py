@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from storage import paths
 from storage.errors import InputError
 from storage.hashing import document_id
 from storage.sources.source import AcquiredSource, SourceFile
@@ -22,12 +23,12 @@ from tasks.sample.reading_units import cut_corpus, shard_name
 from tasks.stage.contract import MARKER, InlineFanOut, SilentReporter, Stage
 
 OUTPUTS = [
-    sample.DOCUMENTS,
-    sample.EXCLUDED,
-    sample.SENTENCES,
-    sample.METRICS,
-    sample.EXCLUDED_PLOT,
-    sample.WORDS_PLOT,
+    paths.DOCUMENTS,
+    paths.EXCLUDED,
+    paths.SENTENCES,
+    paths.SAMPLE_METRICS,
+    paths.EXCLUDED_PLOT,
+    paths.SENTENCE_WORDS_PLOT,
 ]
 NOUNS = (
     "river",
@@ -101,7 +102,7 @@ class Workspace:
             {"name": name, "spec": "path:x", "licence": "", "folder": f"inputs/{name}", "files": files}
             for name, files in sources.items()
         ]
-        folder = self.root / sample.CORPUS
+        folder = self.root / paths.CORPUS
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "source.json").write_bytes(orjson.dumps({"role": "corpus", "sources": listed}))
 
@@ -113,7 +114,7 @@ class Workspace:
             name="sample",
             root=self.root,
             params=Params.model_construct(seed=seed, sample=params),
-            inputs=[sample.CORPUS],
+            inputs=[paths.CORPUS],
             outputs=OUTPUTS,
             fingerprint="f" * 64,
             code="c" * 64,
@@ -130,8 +131,8 @@ class Workspace:
         return [row for path in sorted((self.root / output).iterdir()) for row in pq.read_table(path).to_pylist()]
 
     def contents(self, *outputs: str) -> dict[str, bytes]:
-        paths = [path for output in outputs or OUTPUTS for path in self._files(self.root / output)]
-        return {str(path.relative_to(self.root)): path.read_bytes() for path in paths}
+        files = [path for output in outputs or OUTPUTS for path in self._files(self.root / output)]
+        return {str(path.relative_to(self.root)): path.read_bytes() for path in files}
 
     def markers(self, step: str) -> dict[str, int]:
         store = self.root / ".supmer" / "shards" / "sample" / step
@@ -167,7 +168,7 @@ def mixed(workspace):
 def test_documents_sentences_and_exclusions_account_for_every_document(mixed):
     record = mixed.run()
     documents, excluded, sentences = (
-        mixed.rows(output) for output in (sample.DOCUMENTS, sample.EXCLUDED, sample.SENTENCES)
+        mixed.rows(output) for output in (paths.DOCUMENTS, paths.EXCLUDED, paths.SENTENCES)
     )
     assert len(documents) == record["documents"] == 60
     assert len(sentences) == record["sentences"] == record["rows"] == 60 * 12
@@ -184,8 +185,8 @@ def test_every_sentence_is_found_at_its_place_in_its_document(mixed):
     mixed.run()
     texts = {document_id(story(seed)): story(seed) for seed in range(60)}
     texts |= {document_id(text): text for text in [story(21) + " One more word here."]}
-    places = {(row["document_id"], row["index"]) for row in mixed.rows(sample.SENTENCES)}
-    for row in mixed.rows(sample.SENTENCES):
+    places = {(row["document_id"], row["index"]) for row in mixed.rows(paths.SENTENCES)}
+    for row in mixed.rows(paths.SENTENCES):
         assert texts[row["document_id"]][row["start"] : row["end"]] == row["text"]
         assert row["words"] == len(row["text"].split())
         assert row["index"] == 0 or (row["document_id"], row["index"] - 1) in places
@@ -193,7 +194,7 @@ def test_every_sentence_is_found_at_its_place_in_its_document(mixed):
 
 def test_locators_lead_back_to_the_text(mixed):
     mixed.run()
-    for row in mixed.rows(sample.DOCUMENTS):
+    for row in mixed.rows(paths.DOCUMENTS):
         path = mixed.files[row["source"], row["file"]]
         if row["file"].endswith(".jsonl"):
             line = path.read_bytes()[row["offset"] :].split(b"\n")[0]
@@ -205,12 +206,12 @@ def test_locators_lead_back_to_the_text(mixed):
 
 def test_what_is_left_out_keeps_its_text_where_it_is_found_nowhere_else(mixed):
     mixed.run()
-    kept = {row["reason"]: row["text"] is not None for row in mixed.rows(sample.EXCLUDED)}
+    kept = {row["reason"]: row["text"] is not None for row in mixed.rows(paths.EXCLUDED)}
     assert kept == {"empty": True, "too_short": True, "near_duplicate": True, "duplicate": False}
-    near = next(row for row in mixed.rows(sample.EXCLUDED) if row["reason"] == "near_duplicate")
+    near = next(row for row in mixed.rows(paths.EXCLUDED) if row["reason"] == "near_duplicate")
     assert near["duplicate_of"] < near["document_id"]
-    assert near["duplicate_of"] in {row["document_id"] for row in mixed.rows(sample.DOCUMENTS)}
-    duplicate = next(row for row in mixed.rows(sample.EXCLUDED) if row["reason"] == "duplicate")
+    assert near["duplicate_of"] in {row["document_id"] for row in mixed.rows(paths.DOCUMENTS)}
+    duplicate = next(row for row in mixed.rows(paths.EXCLUDED) if row["reason"] == "duplicate")
     assert (duplicate["row"], duplicate["detail"]) == (21, "own/a.jsonl row 4")
 
 
@@ -223,17 +224,17 @@ def test_a_chain_of_near_duplicates_leads_to_one_that_stays(workspace):
     variants = [text.replace("number", f"number{'x' * tail}", tail) for tail in range(12)]
     workspace.add("a.jsonl", lines(variants))
     workspace.run()
-    kept = {row["document_id"] for row in workspace.rows(sample.DOCUMENTS)}
+    kept = {row["document_id"] for row in workspace.rows(paths.DOCUMENTS)}
     assert len(kept) < 6
-    assert {row["duplicate_of"] for row in workspace.rows(sample.EXCLUDED)} <= kept
+    assert {row["duplicate_of"] for row in workspace.rows(paths.EXCLUDED)} <= kept
 
 
 def test_sentences_of_other_lengths_are_counted_but_not_written(workspace):
     text = f"{story(1, 2)} Stop. {story(2, 2)}"
     workspace.add("a.jsonl", lines([text]))
     workspace.run()
-    assert [row["index"] for row in workspace.rows(sample.SENTENCES)] == [0, 1, 3, 4]
-    assert workspace.rows(sample.DOCUMENTS)[0]["sentences"] == 5
+    assert [row["index"] for row in workspace.rows(paths.SENTENCES)] == [0, 1, 3, 4]
+    assert workspace.rows(paths.DOCUMENTS)[0]["sentences"] == 5
 
 
 def test_white_space_inside_a_sentence_becomes_one_space(workspace):
@@ -241,7 +242,7 @@ def test_white_space_inside_a_sentence_becomes_one_space(workspace):
         "a.txt", b"\r\n The river  crossed\tthe garden in the long and very early morning light of the\r\nlast day. \n"
     )
     workspace.run()
-    row = workspace.rows(sample.SENTENCES)[0]
+    row = workspace.rows(paths.SENTENCES)[0]
     assert row["text"] == "The river crossed the garden in the long and very early morning light of the last day."
     assert (row["start"], row["words"]) == (0, 17)
 
@@ -267,8 +268,8 @@ def test_what_ran_before_does_not_show(mixed):
 
 def test_the_size_of_shards_does_not_change_what_is_kept(mixed):
     def tables():
-        by_id = {row["document_id"]: row | {"shard": ""} for row in mixed.rows(sample.DOCUMENTS)}
-        return by_id, sorted((row["document_id"], row["index"], row["text"]) for row in mixed.rows(sample.SENTENCES))
+        by_id = {row["document_id"]: row | {"shard": ""} for row in mixed.rows(paths.DOCUMENTS)}
+        return by_id, sorted((row["document_id"], row["index"], row["text"]) for row in mixed.rows(paths.SENTENCES))
 
     mixed.run()
     whole = tables()
@@ -278,10 +279,10 @@ def test_the_size_of_shards_does_not_change_what_is_kept(mixed):
 
 def test_a_new_file_leaves_the_other_shards_and_their_work_alone(mixed):
     mixed.run()
-    sentences, indexed, written = mixed.contents(sample.SENTENCES), mixed.markers("index"), mixed.markers("write")
+    sentences, indexed, written = mixed.contents(paths.SENTENCES), mixed.markers("index"), mixed.markers("write")
     mixed.add("new.jsonl", lines(story(seed) for seed in range(100, 110)))
     mixed.run()
-    after = mixed.contents(sample.SENTENCES)
+    after = mixed.contents(paths.SENTENCES)
     assert {name: after[name] for name in sentences} == sentences
     assert len(after) == len(sentences) + 1
     for before, now in ((indexed, mixed.markers("index")), (written, mixed.markers("write"))):
@@ -327,28 +328,28 @@ def test_a_new_text_file_changes_full_groups_up_to_the_next_name_that_ends_one(t
 def test_the_seed_and_the_share_move_only_the_split(mixed):
     mixed.run()
     before, indexed, written = (
-        mixed.contents(sample.SENTENCES, sample.EXCLUDED),
+        mixed.contents(paths.SENTENCES, paths.EXCLUDED),
         mixed.markers("index"),
         mixed.markers("write"),
     )
     mixed.run(seed=2, validation_share=0.5)
-    assert mixed.contents(sample.SENTENCES, sample.EXCLUDED) == before
+    assert mixed.contents(paths.SENTENCES, paths.EXCLUDED) == before
     assert (mixed.markers("index"), mixed.markers("write")) == (indexed, written)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.001, 1), (0.25, 15), (0.999, 59)])
 def test_the_share_of_validation_documents_is_exact(mixed, share, expected):
     record = mixed.run(validation_share=share)
-    split = [row["split"] for row in mixed.rows(sample.DOCUMENTS)]
+    split = [row["split"] for row in mixed.rows(paths.DOCUMENTS)]
     assert split.count("validation") == record["validation_documents"] == expected
     assert split.count("train") == 60 - expected
 
 
 def test_shards_say_where_they_come_from(mixed):
     mixed.run()
-    for row in mixed.rows(sample.DOCUMENTS):
-        assert (mixed.root / sample.SENTENCES / row["shard"]).is_file()
-    path = mixed.root / sample.SENTENCES / shard_name("own", "a.jsonl", 0)
+    for row in mixed.rows(paths.DOCUMENTS):
+        assert (mixed.root / paths.SENTENCES / row["shard"]).is_file()
+    path = mixed.root / paths.SENTENCES / shard_name("own", "a.jsonl", 0)
     provenance = orjson.loads(pq.ParquetFile(path).schema_arrow.metadata[b"supmer.provenance"])
     assert provenance["source"] == "own"
     sha256 = hashlib.sha256(mixed.files["own", "a.jsonl"].read_bytes()).hexdigest()
@@ -357,11 +358,13 @@ def test_shards_say_where_they_come_from(mixed):
 
 def test_metrics_and_plots_agree_with_the_tables(mixed):
     record = mixed.run()
-    metrics = orjson.loads((mixed.root / sample.METRICS).read_bytes())
+    metrics = orjson.loads((mixed.root / paths.SAMPLE_METRICS).read_bytes())
     assert metrics == {key: value for key, value in record.items() if key != "rows"}
-    lengths = [int(line.split(",")[1]) for line in (mixed.root / sample.WORDS_PLOT).read_text().splitlines()[1:]]
-    assert sum(lengths) == sum(row["sentences"] for row in mixed.rows(sample.DOCUMENTS))
-    assert (mixed.root / sample.EXCLUDED_PLOT).read_text().splitlines()[:2] == ["documents,reason", "2,empty"]
+    lengths = [
+        int(line.split(",")[1]) for line in (mixed.root / paths.SENTENCE_WORDS_PLOT).read_text().splitlines()[1:]
+    ]
+    assert sum(lengths) == sum(row["sentences"] for row in mixed.rows(paths.DOCUMENTS))
+    assert (mixed.root / paths.EXCLUDED_PLOT).read_text().splitlines()[:2] == ["documents,reason", "2,empty"]
 
 
 def test_nothing_is_left_behind(mixed):
@@ -381,14 +384,14 @@ def test_the_draw_depends_on_content_alone_and_keeps_to_the_budget(tmp_path, ord
     sizes = {document_id(story(seed)): len(story(seed)) for seed in range(14)}
     limit = budget * 1_000
     workspace.run(budget_mb=limit / 1e6)
-    drawn = {row["document_id"] for row in workspace.rows(sample.DOCUMENTS)}
+    drawn = {row["document_id"] for row in workspace.rows(paths.DOCUMENTS)}
     expected: set[str] = set()
     for name in sorted(sizes):
         if sum(sizes[other] for other in expected) + sizes[name] > limit:
             break
         expected.add(name)
     assert drawn == expected
-    assert {row["reason"] for row in workspace.rows(sample.EXCLUDED)} <= {"not_drawn"}
+    assert {row["reason"] for row in workspace.rows(paths.EXCLUDED)} <= {"not_drawn"}
 
 
 def message(workspace: Workspace, **changes) -> str:
@@ -425,7 +428,7 @@ def test_an_unknown_language_is_said(workspace):
 def test_a_file_that_changed_since_it_was_acquired_is_said(workspace):
     workspace.add("a.jsonl", lines([story(1)]))
     workspace.manifest()
-    manifest = workspace.root / sample.CORPUS / "source.json"
+    manifest = workspace.root / paths.CORPUS / "source.json"
     workspace.manifest = lambda _backward: None
     (workspace.root / "inputs/own/a.jsonl").write_bytes(b"{}\n")
     assert "3 bytes where acquire found" in message(workspace)

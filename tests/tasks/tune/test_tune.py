@@ -8,6 +8,7 @@ import duckdb
 import numpy as np
 import pytest
 
+from storage import paths
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import PromptArtifact, prompt_hash, read_prompt, write_prompt
 from support import added_method
@@ -16,21 +17,20 @@ from support.tuning_room import link_sets, write_learned, write_sets
 from support.vector_corpus import Corpus, contents
 from tasks import methods
 from tasks.params.schema import Params
-from tasks.tune import results
 from tasks.tune import stage as tune
 from tasks.tune.plan import planned
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SETS = ("first", "second", "third")
-INPUTS = [tune.BACKBONE, tune.DATASETS, tune.PROMPTS]
+INPUTS = [paths.BACKBONE, paths.DATASETS, paths.PROMPTS]
 OUTPUTS = [
-    results.PROMPTS,
-    results.CURVES_TABLE,
-    results.PREDICTIONS_TABLE,
-    results.SCORES_TABLE,
-    results.METRICS,
-    results.PLOTS,
+    paths.TUNED_PROMPTS,
+    paths.CURVES,
+    paths.PREDICTIONS,
+    paths.SCORES,
+    paths.TUNE_METRICS,
+    paths.TUNE_PLOTS,
 ]
 SMALL = {
     "datasets": ["first"],
@@ -66,7 +66,7 @@ def corpus(tmp_path, furniture, monkeypatch):
     made = Corpus(tmp_path, {"tune": SMALL, "metatrain": METATRAIN, "acquire": {"datasets": datasets}})
     made.link_models(furniture / "models")
     link_sets(tmp_path, furniture / "sets", (*SETS, "pairs"))
-    shutil.copytree(furniture / "prompt", tmp_path / tune.PROMPTS)
+    shutil.copytree(furniture / "prompt", tmp_path / paths.PROMPTS)
     return made
 
 
@@ -77,7 +77,7 @@ def run(corpus, **changes):
 def query(corpus, text):
     """SQL over the three tables, as `supmer sql` has them."""
     with duckdb.connect() as connection:
-        for table in (results.SCORES_TABLE, results.CURVES_TABLE, results.PREDICTIONS_TABLE):
+        for table in (paths.SCORES, paths.CURVES, paths.PREDICTIONS):
             name = table.rpartition("/")[2]
             connection.execute(f"CREATE VIEW {name} AS SELECT * FROM '{corpus.root / table}/**/*.parquet'")
         return connection.execute(text).fetchall()
@@ -141,7 +141,7 @@ def test_curves_hold_every_evaluation_of_every_run_and_the_best_is_the_score(cor
 
 def test_the_seed_with_the_best_validation_score_leaves_a_prompt_that_says_all_it_needs(corpus):
     run(corpus)
-    folder = corpus.root / results.PROMPTS / "first" / "supmer"
+    folder = corpus.root / paths.TUNED_PROMPTS / "first" / "supmer"
     artifact = read_prompt(folder)
     assert artifact.prompt.shape == (3, 16)
     downstream = artifact.about["downstream"]
@@ -164,7 +164,7 @@ def test_the_seed_with_the_best_validation_score_leaves_a_prompt_that_says_all_i
 
 def test_metrics_and_plots_hold_means_over_the_seeds(corpus):
     record = run(corpus)
-    metrics = json.loads((corpus.root / results.METRICS).read_text())
+    metrics = json.loads((corpus.root / paths.TUNE_METRICS).read_text())
     scores = [score for (score,) in query(corpus, "SELECT score FROM scores WHERE method = 'pt' AND chosen")]
     assert metrics["first, 4 shots"]["pt"] == {
         "mean": pytest.approx(np.mean(scores)),
@@ -172,7 +172,7 @@ def test_metrics_and_plots_hold_means_over_the_seeds(corpus):
         "seeds": 2,
     }
     assert record["rows"] == 8
-    lines = (corpus.root / results.PLOTS / "first-supmer-4.csv").read_text().splitlines()
+    lines = (corpus.root / paths.TUNE_PLOTS / "first-supmer-4.csv").read_text().splitlines()
     assert lines[0] == '"step","train_loss","validation_loss","validation_score"'
     assert [line.split(",")[0] for line in lines[1:]] == ["0", "2", "4"]
 
@@ -180,7 +180,7 @@ def test_metrics_and_plots_hold_means_over_the_seeds(corpus):
 def test_one_more_seed_method_dataset_or_target_computes_only_what_is_new(corpus):
     run(corpus)
     assert tuned_jobs(corpus)[:2] == ["tune/first/pt-4", "tune/first/supmer-4"]
-    before = contents(corpus.root / results.PREDICTIONS_TABLE)
+    before = contents(corpus.root / paths.PREDICTIONS)
     run(corpus, checkpoint_seconds=5.0)
     assert corpus.done == []
     run(corpus, seeds=[10, 20, 30])
@@ -190,7 +190,7 @@ def test_one_more_seed_method_dataset_or_target_computes_only_what_is_new(corpus
         "test/first/pt-4-30-on-first",
         "test/first/supmer-4-30-on-first",
     ]
-    after = contents(corpus.root / results.PREDICTIONS_TABLE)
+    after = contents(corpus.root / paths.PREDICTIONS)
     assert {name: after[name] for name in before} == before
     steps = query(corpus, "SELECT DISTINCT seed FROM curves ORDER BY 1")
     assert steps == [(10,), (20,), (30,)]
@@ -233,21 +233,21 @@ def test_a_prompt_of_the_source_domain_is_tested_on_every_target(corpus):
         for place in SETS
     ]
     assert query(corpus, "SELECT count(DISTINCT tuned_hash) FROM predictions WHERE method = 'supmer'") == [(1,)]
-    metrics = json.loads((corpus.root / results.METRICS).read_text())
+    metrics = json.loads((corpus.root / paths.TUNE_METRICS).read_text())
     assert list(metrics) == ["first, 4 shots", "first on second, 4 shots", "first on third, 4 shots"]
 
 
 def test_ppt_starts_from_the_prompt_of_the_sets_own_format(corpus):
     run(corpus, datasets=["first", "pairs"], methods=["ppt"], seeds=[10])
     found = dict(query(corpus, "SELECT DISTINCT dataset, prompt_hash FROM scores"))
-    prompts = corpus.root / tune.PROMPTS
+    prompts = corpus.root / paths.PROMPTS
     assert found == {"first": prompt_hash(prompts / "ppt-ss"), "pairs": prompt_hash(prompts / "ppt-sp")}
 
 
 def test_another_learned_prompt_tunes_its_method_anew_and_no_other(corpus):
     run(corpus)
-    shutil.rmtree(corpus.root / tune.PROMPTS / "supmer")
-    write_learned(corpus.root / tune.PROMPTS / "supmer", 3, 99, regularized=True)
+    shutil.rmtree(corpus.root / paths.PROMPTS / "supmer")
+    write_learned(corpus.root / paths.PROMPTS / "supmer", 3, 99, regularized=True)
     run(corpus)
     assert tuned_jobs(corpus)[0] == "tune/first/supmer-4"
     assert not any("pt-4" in name for name in tuned_jobs(corpus))
@@ -289,21 +289,21 @@ def test_inference_alone_leaves_empty_curves_that_can_be_asked(corpus):
 
 
 def test_a_missing_prompt_is_refused(corpus):
-    shutil.rmtree(corpus.root / tune.PROMPTS / "supmer")
+    shutil.rmtree(corpus.root / paths.PROMPTS / "supmer")
     with pytest.raises(InputError, match=r"no prompt in .*supmer: `supmer run metatrain`"):
         run(corpus)
 
 
 def test_a_prompt_of_another_length_is_refused(corpus):
-    shutil.rmtree(corpus.root / tune.PROMPTS / "supmer")
-    write_learned(corpus.root / tune.PROMPTS / "supmer", 5, 1, regularized=False)
+    shutil.rmtree(corpus.root / paths.PROMPTS / "supmer")
+    write_learned(corpus.root / paths.PROMPTS / "supmer", 5, 1, regularized=False)
     with pytest.raises(InputError, match=r"has 5 tokens, not metatrain\.prompt_tokens = 3"):
         run(corpus)
 
 
 def test_a_prompt_of_another_width_is_refused(corpus):
-    shutil.rmtree(corpus.root / tune.PROMPTS / "supmer")
-    write_prompt(corpus.root / tune.PROMPTS / "supmer", PromptArtifact(np.ones((3, 20), np.float32)), "")
+    shutil.rmtree(corpus.root / paths.PROMPTS / "supmer")
+    write_prompt(corpus.root / paths.PROMPTS / "supmer", PromptArtifact(np.ones((3, 20), np.float32)), "")
     with pytest.raises(InputError, match=r"supmer: its rows have 20 numbers, the backbone .* takes 16"):
         run(corpus)
 

@@ -1,0 +1,77 @@
+"""Every place in a workspace, written once: what stages write, and what the program keeps for itself.
+
+Outputs of stages are as dvc.yaml names them, relative to the workspace's root.
+"""
+
+from pathlib import Path
+
+# Stage acquire: a folder with a manifest for each role of a source.
+SOURCES = "data/sources"
+BACKBONE = f"{SOURCES}/backbone"
+EMBEDDER = f"{SOURCES}/embedder"
+CORPUS = f"{SOURCES}/corpus"
+DATASETS = f"{SOURCES}/datasets"
+ACQUIRE_METRICS = "data/metrics/acquire.json"
+
+# Stage sample.
+DOCUMENTS = "data/corpus/documents"
+EXCLUDED = "data/corpus/excluded"
+SENTENCES = "data/corpus/sentences"
+SAMPLE_METRICS = "data/metrics/sample.json"
+EXCLUDED_PLOT = "data/plots/excluded.csv"
+SENTENCE_WORDS_PLOT = "data/plots/sentence_words.csv"
+
+# Stage embed.
+EMBEDDINGS = "data/embeddings"
+
+# Stage cluster.
+ASSIGNMENTS = "data/clusters/assignments"
+CENTROIDS = "data/clusters/centroids"
+NEAREST = "data/clusters/nearest"
+CLUSTER_METRICS = "data/metrics/cluster.json"
+CLUSTER_SIZES_PLOT = "data/plots/cluster_sizes.csv"
+
+# Stage materialize.
+TASKS = "data/tasks"
+MATERIALIZE_METRICS = "data/metrics/materialize.json"
+
+# Stage metatrain.
+ARTIFACTS = "artifacts"
+PROMPTS = f"{ARTIFACTS}/prompt"
+TRAINING_STEPS = "data/training/steps"
+HELD_OUT = "data/training/held_out"
+KINDS = "data/training/kinds"
+METATRAIN_METRICS = "data/metrics/metatrain.json"
+METATRAIN_PLOTS = "data/plots/metatrain"
+
+# Stage tune.
+TUNED_PROMPTS = f"{ARTIFACTS}/tuned"
+SCORES = "data/tuning/scores"
+CURVES = "data/tuning/curves"
+PREDICTIONS = "data/tuning/predictions"
+TUNE_METRICS = "data/metrics/tune.json"
+TUNE_PLOTS = "data/plots/tune"
+
+# Stage report.
+REPORT = "report"
+REPORT_PAGE = f"{REPORT}/index.html"
+REPORT_TEXT = f"{REPORT}/report.md"
+REPORT_METRICS = f"{REPORT}/metrics.json"
+
+# The program's own.
+EVENTS = Path("lineage", "events.jsonl")
+PRIVATE = Path(".supmer")
+SHARDS = PRIVATE / "shards"
+DOWNLOADS = PRIVATE / "downloads"
+SCRATCH = PRIVATE / "tmp"  # what stages need only while they run
+OWN_TUNING = PRIVATE / "own-tuning"
+WORKSPACE_LOCK = PRIVATE / "lock"
+SCHEDULE = PRIVATE / "schedule"
+SERVER = PRIVATE / "server"
+DVC_LOCK_COPY = PRIVATE / "dvc.lock"
+PREFECT_HOME = Path(".prefect")
+
+
+def source(role: str) -> str:
+    """Return the folder of the sources of a role."""
+    return f"{SOURCES}/{role}"
