@@ -1,1 +1,1 @@
-"""The tables that stages write: tasks, training logs, results of tuning."""
+"""The tables that stages write: the schema of each, once; readers of tasks and training logs."""

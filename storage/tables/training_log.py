@@ -8,22 +8,9 @@ from typing import IO, Any, Self
 import orjson
 import pyarrow as pa
 
+from storage.tables.training_tables import HELD_OUT, KINDS, TRAINING_STEPS
+
 STEPS, VALIDATION = "steps.jsonl", "validation.jsonl"
-MEASURES = (  # what model.meta.trainer and its objectives measure at each step
-    "support_loss", "query_loss", "gate_loss", "similarity", "s", "b", "lambda", "gate", "inner_size", "inner_norm",
-    "query_norm", "prompt_gradient_norm", "regularizer_gradient_norm", "prompt_norm", "learning_rate", "tokens",
-)  # fmt: skip
-
-
-KINDS = pa.schema(
-    [
-        ("variant", pa.string()), ("step", pa.int64()), ("kind", pa.string()),
-        ("tasks", pa.int32()), ("examples", pa.int32()), ("chance", pa.float64()), ("chance_loss", pa.float64()),
-        ("right_before", pa.float64()), ("right_after", pa.float64()), ("loss_before", pa.float64()),
-        ("loss_after", pa.float64()), ("mass_before", pa.float64()), ("mass_after", pa.float64()),
-        ("learned", pa.bool_()),
-    ]
-)  # fmt: skip
 
 
 class TrainingLog:
@@ -87,12 +74,12 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
 
 def step_table(path: Path, variant: str) -> pa.Table:
     """Steps as a table, the same columns for every variant; what one does not measure is null."""
-    return _table(path, variant, [("step", pa.int64()), *((name, pa.float64()) for name in MEASURES)])
+    return _table(path, variant, TRAINING_STEPS)
 
 
 def validation_table(path: Path, variant: str) -> pa.Table:
     """Validations as a table."""
-    return _table(path, variant, [("step", pa.int64()), ("held_out_loss", pa.float64()), ("best", pa.bool_())])
+    return _table(path, variant, HELD_OUT)
 
 
 def kind_table(path: Path, variant: str) -> pa.Table:
@@ -108,8 +95,7 @@ def best_kinds(path: Path) -> list[dict[str, Any]]:
     return kinds
 
 
-def _table(path: Path, variant: str, fields: list[tuple[str, pa.DataType]]) -> pa.Table:
-    records = list(read_log(path))
-    columns = [pa.array([variant] * len(records), pa.string())]
-    columns += [pa.array([record.get(name) for record in records], kind) for name, kind in fields]
-    return pa.table(columns, schema=pa.schema([("variant", pa.string()), *fields]))
+def _table(path: Path, variant: str, schema: pa.Schema) -> pa.Table:
+    records = [{"variant": variant} | record for record in read_log(path)]
+    columns = [pa.array([record.get(field.name) for record in records], field.type) for field in schema]
+    return pa.table(columns, schema=schema)

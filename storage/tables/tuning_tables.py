@@ -46,6 +46,7 @@ CURVES = pa.schema(
         ("data_hash", pa.string()),
     ]
 )
+PLOTTED = pa.schema([CURVES.field(name) for name in ("step", "train_loss", "validation_loss", "validation_score")])
 PREDICTIONS = pa.schema(
     [
         _TUNED_ON,

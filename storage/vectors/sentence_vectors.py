@@ -57,14 +57,16 @@ def vector_matrix(column: pa.Array) -> Vectors:
     return matrix
 
 
+def embeddings_schema(dimension: int, dtype: str = "float32") -> pa.Schema:
+    """Return the schema of the table of stage embed: a vector for each sentence."""
+    return pa.schema(
+        [("document_id", pa.string()), ("index", pa.int32()), ("embedding", vector_type(dimension, dtype))]
+    )
+
+
 def write_vectors(path: Path, ids: pa.Table, vectors: npt.NDArray[Any], made: Made) -> int:
     """Write the vectors of the sentences in `ids` (document_id, index), in their order; return their number."""
-    fields = [
-        ("document_id", pa.string()),
-        ("index", pa.int32()),
-        ("embedding", vector_type(made.dimension, made.dtype)),
-    ]
-    schema = pa.schema(fields)
+    schema = embeddings_schema(made.dimension, made.dtype)
 
     def groups() -> Iterator[pa.Table]:
         for start in range(0, ids.num_rows, _GROUP_ROWS):

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.parquet import write_shard
+from storage.tables import cluster_tables
 from storage.task_formats import FORMATS
 from storage.vectors.sentence_vectors import read_vectors
 from tasks.cluster.kmeans import is_training, keys_of, one_core, training_documents
@@ -22,18 +23,6 @@ ASSIGNMENTS = "assignments.parquet"
 NEAREST = "nearest.parquet"
 PICKS = "picks.npy"
 
-ASSIGNED = pa.schema([("document_id", pa.string()), ("index", pa.int32()), *((name, pa.int32()) for name in FORMATS)])
-NEAREST_SCHEMA = pa.schema(
-    [
-        ("format", pa.string()),
-        ("cluster", pa.int32()),
-        ("rank", pa.int32()),
-        ("document_id", pa.string()),
-        ("index", pa.int32()),
-        ("distance", pa.float32()),
-        ("text", pa.string()),
-    ]
-)
 PICK = np.dtype([("format", "i1"), ("cluster", "i4"), ("key", "u8"), ("shard", "i4"), ("row", "i4")])
 """A sentence of the sample from which a cluster's centroid in the backbone's space is estimated."""
 
@@ -75,11 +64,11 @@ def describe(payload: Record, folder: Path) -> Record:
     final = np.stack([one[raw[:, place]] for place, one in enumerate(into)], axis=1)
     sentences = pq.read_table(payload["sentences_path"], columns=["document_id", "index", "text"], use_threads=False)
     columns = [pa.array(labels, pa.int32(), mask=labels == DROPPED) for labels in final.T]
-    table = pa.table([sentences["document_id"], sentences["index"], *columns], schema=ASSIGNED)
-    write_shard(folder / ASSIGNMENTS, ASSIGNED, [table], payload["provenance"])
+    table = pa.table([sentences["document_id"], sentences["index"], *columns], schema=cluster_tables.ASSIGNMENTS)
+    write_shard(folder / ASSIGNMENTS, cluster_tables.ASSIGNMENTS, [table], payload["provenance"])
     distances, mask = _distances(payload, plan, final)
     near = _nearest(sentences, final, distances, mask, payload["nearest"])
-    write_shard(folder / NEAREST, NEAREST_SCHEMA, [near], {})
+    write_shard(folder / NEAREST, cluster_tables.NEAREST, [near], {})
     ids, index = (sentences[name].combine_chunks() for name in ("document_id", "index"))
     keys = keys_of(ids, index, payload["seed"], "backbone")
     picks = [_picks(place, final[:, place], keys, mask, payload["picked"]) for place in range(len(FORMATS))]
@@ -137,8 +126,8 @@ def _nearest(
             ]
             ranks = pa.array([0] * len(rows), pa.int32())
             values = [*named, ranks, chosen["document_id"], chosen["index"], apart, chosen["text"]]
-            parts.append(pa.table(values, schema=NEAREST_SCHEMA))
-    return pa.concat_tables(parts) if parts else NEAREST_SCHEMA.empty_table()
+            parts.append(pa.table(values, schema=cluster_tables.NEAREST))
+    return pa.concat_tables(parts) if parts else cluster_tables.NEAREST.empty_table()
 
 
 def _picks(

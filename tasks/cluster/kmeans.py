@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from storage.parquet import write_shard
+from storage.tables.cluster_tables import drawn_schema
 from storage.task_formats import FORMATS
-from storage.vectors.sentence_vectors import Vectors, read_vectors, refuse_bad_vectors, vector_array, vector_type
+from storage.vectors.sentence_vectors import Vectors, read_vectors, refuse_bad_vectors, vector_array
 from tasks.stage.contract import Record
 
 DRAWN = "drawn.parquet"
@@ -83,7 +84,7 @@ def draw(payload: Record, folder: Path) -> Record:
             columns = [pa.array(key[rows]) for key in keys]
             yield pa.record_batch([*columns, vector_array(vectors[rows])], schema=schema)
 
-    schema = pa.schema([*((name, pa.uint64()) for name in FORMATS), ("embedding", vector_type(payload["dimension"]))])
+    schema = drawn_schema(payload["dimension"])
     rows = write_shard(folder / DRAWN, schema, drawn(), {}, vectors=["embedding"])
     return {"rows": rows} | counted
 

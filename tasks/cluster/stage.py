@@ -24,9 +24,10 @@ from storage.errors import InputError
 from storage.hashing import file_hash
 from storage.parquet import count_rows, write_shard
 from storage.sources.source import read_manifest
+from storage.tables import cluster_tables
 from storage.task_formats import FORMATS
-from storage.vectors.sentence_vectors import Made, file_hashes, made_by, model_hash, vector_array, vector_type
-from tasks.cluster.assignment import ASSIGNMENTS, NEAREST, NEAREST_SCHEMA, RAW, TALLY, assign, describe
+from storage.vectors.sentence_vectors import Made, file_hashes, made_by, model_hash, vector_array
+from tasks.cluster.assignment import ASSIGNMENTS, NEAREST, RAW, TALLY, assign, describe
 from tasks.cluster.backbone_centroids import Means, backbone_means
 from tasks.cluster.kmeans import CENTROIDS, DRAWN, draw, train
 from tasks.cluster.small_clusters import Settled, Tally, figures, settle
@@ -199,9 +200,7 @@ def _provenance(stage: Stage, made: Made) -> Record:
 
 
 def _write_centroids(stage: Stage, made: Made, settled: Mapping[str, Settled], means: Means) -> None:
-    fields = [("format", pa.string()), ("cluster", pa.int32()), ("size", pa.int64()), ("training", pa.int64())]
-    vectors = {"embedding": vector_type(made.dimension), "backbone": vector_type(means.shape[2])}
-    schema = pa.schema([*fields, ("merged", pa.list_(pa.int32())), *vectors.items()])
+    schema = cluster_tables.centroids_schema(made.dimension, means.shape[2])
 
     def tables() -> list[pa.Table]:
         made_of = []
@@ -220,18 +219,18 @@ def _write_centroids(stage: Stage, made: Made, settled: Mapping[str, Settled], m
         return made_of
 
     path = stage.output(paths.CENTROIDS) / "centroids.parquet"
-    write_shard(path, schema, tables(), _provenance(stage, made), vectors=list(vectors))
+    write_shard(path, schema, tables(), _provenance(stage, made), vectors=cluster_tables.CENTROID_VECTORS)
 
 
 def _write_nearest(stage: Stage, made: Made, described: Sequence[ShardResult]) -> None:
     """The nearest sentences of each cluster over all shards; a text is listed once."""
-    best = NEAREST_SCHEMA.empty_table()
+    best = cluster_tables.NEAREST.empty_table()
     for result in described:
         both = pa.concat_tables([best, pq.read_table(result.folder / NEAREST, use_threads=False)])
         both = both.sort_by([(name, "ascending") for name in ("format", "cluster", "distance", "document_id", "index")])
         best = _first_texts(both, stage.params.cluster.nearest_sentences)
     path = stage.output(paths.NEAREST) / "nearest.parquet"
-    write_shard(path, NEAREST_SCHEMA, [best], _provenance(stage, made))
+    write_shard(path, cluster_tables.NEAREST, [best], _provenance(stage, made))
 
 
 def _first_texts(table: pa.Table, count: int) -> pa.Table:

@@ -19,13 +19,14 @@ from storage.parquet import write_shard
 from storage.pools.labeled_pool import LabeledPool, LabeledSet, write_groups, write_set
 from storage.pools.row_arrays import Array, Integers
 from storage.sources.source import AcquiredSource, read_manifest
+from storage.tables.task_table import TASKS
 from storage.task_formats import LABELED, SPLITS
 from storage.vectors.sentence_vectors import bad_rows, model_hash, spoiled
 from tasks.cluster.kmeans import one_core
 from tasks.labeled.dataset import columns_to_read
 from tasks.materialize.anchor_tasks import balanced, cluster_of, generator
 from tasks.materialize.plan import Sizes, sizes_of, sizes_record
-from tasks.materialize.task_writer import SHARD, TASKS, Content, lists, task_table
+from tasks.materialize.task_writer import SHARD, Content, lists, task_table
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
 
 _VECTORS = "vectors.npy"

@@ -11,30 +11,13 @@ import pyarrow.compute as pc
 from storage.parquet import write_shard
 from storage.pools.row_arrays import Array, Integers
 from storage.pools.sentence_pool import Pool
+from storage.tables.task_table import TASKS
 from storage.task_formats import LABELS
 from tasks.materialize.anchor_tasks import Drawer, Drawn
 from tasks.materialize.plan import Sizes
 from tasks.stage.contract import Record
 
 SHARD = "tasks.parquet"
-TASKS = pa.schema(
-    [
-        ("task_id", pa.string()),
-        ("format", pa.string()),
-        ("kind", pa.string()),
-        ("split", pa.string()),
-        ("role", pa.string()),
-        ("position", pa.int16()),
-        ("example_id", pa.string()),
-        ("label", pa.int16()),
-        ("labels", pa.int16()),
-        ("texts", pa.list_(pa.string())),
-        ("sentence_ids", pa.list_(pa.string())),
-        ("clusters", pa.list_(pa.int32())),
-        ("choices", pa.list_(pa.int32())),
-        ("anchor_cluster", pa.int32()),
-    ]
-)
 _GROUP_TASKS = 64  # tasks of a row group: what is in memory at once, and what a reader can fetch by itself
 
 

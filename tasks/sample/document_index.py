@@ -11,6 +11,7 @@ from storage.hashing import document_id
 from storage.parquet import write_shard
 from storage.records.documents import Document, read_documents
 from storage.records.parts import count_rows
+from storage.tables.corpus_tables import index_schema
 from tasks.params.schema import NearDuplicateParams, SampleParams
 from tasks.sample.filters import inspect
 from tasks.sample.minhash import band_keys
@@ -72,18 +73,7 @@ class _Index:
     def __init__(self, params: SampleParams) -> None:
         self._params = params
         self._bands = band_names(params.near_duplicates)
-        columns = [
-            ("file", pa.string()),
-            ("row", pa.int64()),
-            ("offset", pa.int64()),
-            ("document_id", pa.string()),
-            ("bytes", pa.int64()),
-            ("words", pa.int64()),
-            ("regular", pa.bool_()),
-            ("reason", pa.string()),
-            ("detail", pa.string()),
-        ]
-        self.schema = pa.schema(columns + [(band, pa.uint64()) for band in self._bands])
+        self.schema = index_schema(self._bands)
         self._rows: list[tuple[Any, ...]] = []
         self._keys: list[np.ndarray[Any, np.dtype[np.uint64]]] = []
         self._pending: list[str] = []

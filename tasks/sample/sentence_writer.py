@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from storage.parquet import write_shard
 from storage.records.documents import read_documents
+from storage.tables.corpus_tables import EXCLUDED, KEPT_DOCUMENTS, SENTENCES
 from tasks.params.schema import SampleParams
 from tasks.sample.document_index import normalized
 from tasks.sample.reading_units import parts_of
@@ -21,42 +22,6 @@ PARAMS = ("text_field", "shard_mb", "min_sentence_words", "max_sentence_words")
 WITHOUT_TEXT = frozenset({"duplicate", "not_drawn"})  # the text is found elsewhere, or was never wanted
 _FLUSH_SENTENCES = 16_384
 _LONGEST_COUNTED = 200  # words; the last bin of the histogram holds all longer sentences
-
-SENTENCES = pa.schema(
-    [
-        ("document_id", pa.string()),
-        ("index", pa.int32()),
-        ("start", pa.int64()),
-        ("end", pa.int64()),
-        ("words", pa.int32()),
-        ("text", pa.string()),
-    ]
-)
-DOCUMENTS = pa.schema(
-    [
-        ("document_id", pa.string()),
-        ("source", pa.string()),
-        ("file", pa.string()),
-        ("row", pa.int64()),
-        ("offset", pa.int64()),
-        ("bytes", pa.int64()),
-        ("words", pa.int64()),
-        ("sentences", pa.int32()),
-    ]
-)
-EXCLUDED = pa.schema(
-    [
-        ("document_id", pa.string()),
-        ("source", pa.string()),
-        ("file", pa.string()),
-        ("row", pa.int64()),
-        ("offset", pa.int64()),
-        ("reason", pa.string()),
-        ("detail", pa.string()),
-        ("duplicate_of", pa.string()),
-        ("text", pa.string()),
-    ]
-)
 
 Verdict = dict[str, Any]
 
@@ -83,7 +48,12 @@ def write(payload: Record, folder: Path) -> Record:
         sentences = write_shard(
             folder / f"sentences-{number}.parquet", SENTENCES, shard.sentences((v, t) for _, v, t in rows), provenance
         )
-        write_shard(folder / f"documents-{number}.parquet", DOCUMENTS, [_table(shard.documents, DOCUMENTS)], provenance)
+        write_shard(
+            folder / f"documents-{number}.parquet",
+            KEPT_DOCUMENTS,
+            [_table(shard.documents, KEPT_DOCUMENTS)],
+            provenance,
+        )
         write_shard(folder / f"excluded-{number}.parquet", EXCLUDED, [_table(shard.excluded, EXCLUDED)], provenance)
         shards.append({"number": number, "sentences": sentences} | shard.summary())
     return {"shards": shards}

@@ -20,8 +20,8 @@ from storage.hashing import file_hash
 from storage.parquet import write_shard
 from storage.records.selection import IndexFile, Selection
 from storage.sources.source import read_manifest
+from storage.tables.corpus_tables import DOCUMENTS
 from tasks.params.schema import SampleParams
-from tasks.sample import sentence_writer
 from tasks.sample.document_index import INDEX, band_names, index, index_params
 from tasks.sample.filters import known_languages
 from tasks.sample.reading_units import Unit, cut_corpus, shard_name
@@ -29,7 +29,6 @@ from tasks.sample.sentence_writer import WITHOUT_TEXT, write, write_params
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
 
 _MEGABYTE = 1_000_000
-_DOCUMENTS = pa.schema([*sentence_writer.DOCUMENTS, ("split", pa.string()), ("shard", pa.string())])
 
 
 def run(stage: Stage) -> Record:
@@ -143,7 +142,7 @@ def _adopt(
             table = table.append_column("shard", pa.array([name] * table.num_rows, pa.string()))
             origin = {"source": source, "parts": result.shard.payload["parts"]}
             write_shard(
-                stage.output(paths.DOCUMENTS) / name, _DOCUMENTS, [table.select(_DOCUMENTS.names)], provenance | origin
+                stage.output(paths.DOCUMENTS) / name, DOCUMENTS, [table.select(DOCUMENTS.names)], provenance | origin
             )
             figures = {key: shard[key] for key in ("documents", "bytes", "words", "sentences")}
             totals.setdefault(source, Counter()).update(figures)

@@ -11,12 +11,11 @@ from pyarrow import csv
 
 from storage import paths
 from storage.atomic import replacing_file, write_bytes
-from storage.tables.tuning_tables import CURVES, PREDICTIONS, SCORES, write_table
+from storage.tables.tuning_tables import CURVES, PLOTTED, PREDICTIONS, SCORES, write_table
 from tasks.stage.contract import Record, ShardResult, Stage
 from tasks.tune.plan import Planned
 
 PROMPT_FOLDER, CURVES_FILE, PREDICTIONS_FILE = "prompt", "curves.parquet", "predictions.parquet"
-_PLOTTED = ("train_loss", "validation_loss", "validation_score")
 
 
 @dataclass(frozen=True)
@@ -150,11 +149,10 @@ def _write_curve(stage: Stage, entry: Planned, seeds: Sequence[SeedResult]) -> N
         for point in seed.record["curve"]:
             by_step.setdefault(point["step"], []).append(point)
     columns: dict[str, list[Any]] = {"step": sorted(by_step)}
-    for name in _PLOTTED:
+    for name in PLOTTED.names[1:]:
         columns[name] = [_mean([point[name] for point in by_step[step]]) for step in columns["step"]]
-    schema = pa.schema([("step", pa.int32()), *((name, pa.float64()) for name in _PLOTTED)])
     with replacing_file(stage.output(paths.TUNE_PLOTS) / f"{entry.name.replace('/', '-')}.csv") as beside:
-        csv.write_csv(pa.table(columns, schema=schema), beside)
+        csv.write_csv(pa.table(columns, schema=PLOTTED), beside)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

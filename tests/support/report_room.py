@@ -12,38 +12,17 @@ from storage import paths
 from storage.hashing import document_id
 from storage.parquet import write_shard
 from storage.sources.source import AcquiredSource, SourceFile, write_manifest
-from storage.tables.training_log import KINDS, MEASURES
+from storage.tables.cluster_tables import NEAREST, centroids_schema
+from storage.tables.corpus_tables import DOCUMENTS, EXCLUDED
+from storage.tables.training_tables import HELD_OUT, KINDS, MEASURES, TRAINING_STEPS
+from storage.tables.tuning_tables import CURVES, SCORES
 from support import tiny_tokenizers
 from support.task_tables import write_tasks
-from tasks.cluster.assignment import NEAREST_SCHEMA
 from tasks.params.schema import Params
 from tasks.report import stage as report
-from tasks.sample.sentence_writer import DOCUMENTS, EXCLUDED
 from tasks.stage.contract import InlineFanOut, SilentReporter, Stage
 
 NASTY = '<script>window.hurt = 1</script><img src=x onerror="window.hurt = 2"> & \u202e"quoted" | `code` *bold*'
-SCORES = pa.schema(
-    [
-        ("dataset", pa.string()), ("tested_on", pa.string()), ("method", pa.string()), ("shots", pa.int32()),
-        ("seed", pa.int32()), ("learning_rate", pa.float64()), ("chosen", pa.bool_()), ("metric", pa.string()),
-        ("score", pa.float64()), ("validation_score", pa.float64()), ("best_step", pa.int32()), ("steps", pa.int32()),
-        ("status", pa.string()), ("examples", pa.int32()), ("prompt_hash", pa.string()), ("tuned_hash", pa.string()),
-        ("data_hash", pa.string()),
-    ]
-)  # fmt: skip
-CURVES = pa.schema(
-    [
-        ("dataset", pa.string()), ("method", pa.string()), ("shots", pa.int32()), ("seed", pa.int32()),
-        ("learning_rate", pa.float64()), ("step", pa.int32()), ("train_loss", pa.float64()),
-        ("validation_loss", pa.float64()), ("validation_score", pa.float64()),
-    ]
-)  # fmt: skip
-CENTROIDS = pa.schema(
-    [
-        ("format", pa.string()), ("cluster", pa.int32()), ("size", pa.int64()), ("training", pa.int64()),
-        ("merged", pa.list_(pa.int32())),
-    ]
-)  # fmt: skip
 STAGES = {  # what each reads and writes, as in dvc.yaml, code left out
     "acquire": ([], [paths.BACKBONE, paths.CORPUS, paths.DATASETS, paths.EMBEDDER]),
     "sample": ([paths.CORPUS], [paths.DOCUMENTS, paths.EXCLUDED, paths.SENTENCES]),
@@ -190,10 +169,8 @@ def write_tuning(root, scores):
 
 
 def write_training(root, variants=("supmer", "without-mgr"), steps=30, right=0.5):
-    columns = [("variant", pa.string()), ("step", pa.int64()), *((name, pa.float64()) for name in MEASURES)]
-    write(root, paths.TRAINING_STEPS, pa.schema(columns), step_rows(variants, steps))
-    checks = [("variant", pa.string()), ("step", pa.int64()), ("held_out_loss", pa.float64()), ("best", pa.bool_())]
-    write(root, paths.HELD_OUT, pa.schema(checks), held_out_rows(variants, steps))
+    write(root, paths.TRAINING_STEPS, TRAINING_STEPS, step_rows(variants, steps))
+    write(root, paths.HELD_OUT, HELD_OUT, held_out_rows(variants, steps))
     write(root, paths.KINDS, KINDS, kind_rows(variants, steps, right=right))
 
 
@@ -207,7 +184,7 @@ def write_corpus(root, text):
     write(
         root,
         paths.DOCUMENTS,
-        pa.schema([*DOCUMENTS, ("split", pa.string()), ("shard", pa.string())]),
+        DOCUMENTS,
         documents,
     )
     excluded = [
@@ -229,8 +206,8 @@ def write_clusters(root, text):
                 said = f"{text} The council of the city met on the {rank}th of the month, {form} {cluster}."
                 near.append({"format": form, "cluster": cluster, "rank": rank, "document_id": document_id("0"),
                              "index": rank, "distance": 0.1 * rank, "text": said})  # fmt: skip
-    write(root, paths.CENTROIDS, CENTROIDS, rows)
-    write(root, paths.NEAREST, NEAREST_SCHEMA, near)
+    write(root, paths.CENTROIDS, centroids_schema(2, 2), rows)
+    write(root, paths.NEAREST, NEAREST, near)
 
 
 def write_sources(root):

@@ -5,8 +5,8 @@ import random
 import pyarrow as pa
 
 from storage.parquet import write_shard
+from storage.tables.task_table import TASKS
 from support.tiny_tokenizers import sentence
-from tasks.materialize.task_writer import TASKS
 
 KINDS = {  # texts, labels
     "sp-next": (2, 3),

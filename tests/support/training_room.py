@@ -9,7 +9,8 @@ import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
 from storage.parquet import write_shard
-from storage.vectors.sentence_vectors import vector_array, vector_type
+from storage.tables.cluster_tables import CENTROID_VECTORS, centroids_schema
+from storage.vectors.sentence_vectors import vector_array
 from support import tiny_tokenizers
 from support.task_tables import write_tasks
 from tasks.metatrain.training import Job
@@ -38,9 +39,11 @@ def save_backbone(folder):
 
 def write_centroids(folder, clusters=20):
     vectors = np.random.default_rng(0).standard_normal((clusters, WIDTH)).astype(np.float32)
-    schema = pa.schema([("format", pa.string()), ("cluster", pa.int32()), ("backbone", vector_type(WIDTH))])
-    table = pa.table([["ss"] * clusters, list(range(clusters)), vector_array(vectors)], schema=schema)
-    write_shard(folder / "centroids.parquet", schema, [table], {"stage": "cluster"}, vectors=["backbone"])
+    schema, column = centroids_schema(WIDTH, WIDTH), vector_array(vectors)
+    sizes = [9] * clusters
+    columns = [["ss"] * clusters, list(range(clusters)), sizes, sizes, [[]] * clusters, column, column]
+    table = pa.table(columns, schema=schema)
+    write_shard(folder / "centroids.parquet", schema, [table], {"stage": "cluster"}, vectors=CENTROID_VECTORS)
 
 
 def furnish(root, support=4, query=4):

@@ -9,12 +9,11 @@ from storage import paths
 from storage.hashing import document_id, file_hash
 from storage.parquet import write_shard
 from storage.sources.source import AcquiredSource, SourceFile, write_manifest
+from storage.tables.corpus_tables import DOCUMENTS, SENTENCES
 from tasks.params.schema import Params
 from tasks.stage.contract import InlineFanOut, SilentReporter, Stage
 
 WORDS = ("A", "sentence", "to", "see", "other")
-DOCUMENTS = pa.schema([("document_id", pa.string()), ("sentences", pa.int64()), ("split", pa.string())])
-SENTENCES = pa.schema([("document_id", pa.string()), ("index", pa.int32()), ("text", pa.string())])
 MANIFESTS = [paths.BACKBONE, paths.EMBEDDER]
 
 

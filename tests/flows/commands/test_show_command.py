@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage.parquet import write_shard
+from storage.tables.cluster_tables import ASSIGNMENTS
+from storage.tables.task_table import TASKS
 from support import tiny_tokenizers
 from support.task_tables import task_rows, write_tasks
-from tasks.materialize.task_writer import TASKS
 
 REPOSITORY = Path(__file__).parents[3]
 OUTS = (
@@ -61,12 +62,9 @@ def lay_out(root):
         }
         for index, text in enumerate(TEXT.split(". "))
     ]
-    index = pa.int32()
     save(root / "data/corpus/sentences/a.parquet", sentences)
-    ids = [("document_id", pa.string()), ("index", index)]
     assigned = [{"document_id": DOCUMENT, "index": i, "sp": 3, "mc": None, "ss": 7 + i} for i in range(3)]
-    schema = pa.schema([*ids, ("sp", index), ("mc", index), ("ss", index)])
-    save(root / "data/clusters/assignments/a.parquet", assigned, schema)
+    save(root / "data/clusters/assignments/a.parquet", assigned, ASSIGNMENTS)
     lay_out_clusters(root / "data/clusters")
     lay_out_tasks(root / "data/tasks")
 

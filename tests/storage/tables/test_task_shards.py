@@ -10,8 +10,8 @@ import pytest
 from storage.errors import InputError
 from storage.parquet import write_shard
 from storage.tables.task_shards import TaskShards, read_index
+from storage.tables.task_table import TASKS
 from support.task_tables import task_rows, write_tasks
-from tasks.materialize.task_writer import TASKS
 
 COUNTS = {"sp-next": 9, "sp-cluster": 8, "mc-next": 3, "ss": 5}
 
