@@ -14,6 +14,7 @@ import click
 
 from flows.workspace import silence
 from storage.errors import InputError
+from storage.records.formats import NAMES, PARQUET
 
 if TYPE_CHECKING:
     from model.tuning.classifier import Prediction, PromptedClassifier
@@ -27,7 +28,6 @@ Examples:
   supmer predict --prompt my-prompt --backbone /models/t5-base --data new.txt
 """
 
-FORMATS = ("jsonl", "csv", "tsv", "text", "parquet")
 PREDICTED, PROBABILITIES = "predicted", "probabilities"
 BLOCK_BYTES = 4_000_000  # rows waiting for the model, beside their number
 PROGRESS_SECONDS = 5.0
@@ -36,7 +36,7 @@ STANDARD_INPUT = "standard input"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked for: where from, which fields, how many rows at a time, and what else of a row is written."""
+    """A request: where the data is, which fields, how many rows at a time, and what else of a row is written."""
 
     data: str
     form: str | None
@@ -50,7 +50,7 @@ class Wanted:
 @click.option("--prompt", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A tuned prompt.")
 @click.option("--data", required=True, metavar="FILE", help="The texts; - reads standard input.")
 @click.option("--text", multiple=True, metavar="FIELD", help="The field with the text; one for each of the template's.")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="What the data is; its name says it otherwise.")
+@click.option("--format", "form", type=click.Choice(NAMES), help="What the data is; its name says it otherwise.")
 @click.option("--keep", multiple=True, metavar="FIELD", help="Write this field of a row too. May be repeated.")
 @click.option("--keep-all", is_flag=True, help="Write every field of a row too.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write, instead of here.")
@@ -81,7 +81,7 @@ def command(
 
 
 def _check_data(data: str) -> None:
-    """A wrong name is told before the model is loaded."""
+    """Raise InputError for a wrong name, before the model is loaded."""
     if data != "-" and (not Path(data).exists() or Path(data).is_dir()):
         raise InputError(f"{data}: no such file: name the data, or - for standard input")
     if data == "-" and sys.stdin is None:
@@ -89,7 +89,7 @@ def _check_data(data: str) -> None:
 
 
 def _check_output(output: Path | None) -> None:
-    """So is a place that cannot be written to."""
+    """Raise InputError for a place that cannot be written to."""
     if output is not None and output.is_dir():
         raise InputError(f"{output}: is a folder: name a file to write to")
     if output is None and sys.stdout is None:
@@ -98,7 +98,7 @@ def _check_output(output: Path | None) -> None:
 
 @contextmanager
 def _writing(output: Path | None) -> Iterator[IO[bytes]]:
-    """Standard output, or a file that is whole or absent."""
+    """Open standard output, or a file that is whole or absent in the end."""
     if output is None:
         yield sys.stdout.buffer
         return
@@ -113,8 +113,8 @@ def _predict(classifier: PromptedClassifier, wanted: Wanted, stream: IO[bytes]) 
 
     progress = _Progress(wanted.data)
     for block in _blocks(_rows(wanted, progress), wanted.block):
-        found = classifier.predict([row.texts for row in block])
-        for row, prediction in zip(block, found, strict=True):
+        predictions = classifier.predict([row.texts for row in block])
+        for row, prediction in zip(block, predictions, strict=True):
             stream.write(orjson.dumps(_line(row, prediction, wanted), default=str) + b"\n")
         stream.flush()
         progress.advance(len(block))
@@ -126,13 +126,13 @@ def _rows(wanted: Wanted, progress: _Progress) -> Iterator[UnlabeledRow]:
     fields = Fields(wanted.fields, wanted.keep)
     if wanted.data != "-":
         return read_file(Path(wanted.data), fields, wanted.form, progress.read)
-    if wanted.form == "parquet":
+    if wanted.form == PARQUET:
         raise InputError("--format parquet: a stream cannot be Parquet: name the file with --data")
     return read_stream(sys.stdin.buffer, STANDARD_INPUT, fields, wanted.form)
 
 
 def _blocks(rows: Iterator[UnlabeledRow], most: int) -> Iterator[list[UnlabeledRow]]:
-    """Rows in blocks of bounded number and size; those before a bad row are still answered."""
+    """Yield rows in blocks of bounded number and size; those before a bad row are still answered."""
     block: list[UnlabeledRow] = []
     size = 0
     try:

@@ -15,6 +15,7 @@ FORMATS = {
     ".parquet": PARQUET,
     ".txt": TEXT,
 }
+NAMES = (JSON_LINES, CSV, TSV, TEXT, PARQUET)
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 READABLE = "JSON lines (.jsonl, .ndjson, .json), .csv, .tsv and .txt, each also as .gz or .zst, and .parquet"
 

@@ -1,6 +1,7 @@
 """The rows of one file of labeled data as dictionaries: JSON lines, CSV, TSV, Parquet, or rated text lines."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ def records(path: Path, name: str) -> Iterator[Values]:
         yield from _rated_lines(path, reader)
         return
     names = class_names(open_parquet(path).schema_arrow.metadata) if isinstance(reader, ParquetRows) else {}
-    for values, _, _, _, _ in reader:
-        yield _with_names(values, names) if names else values
+    rows = map(itemgetter(0), reader)  # the values of each record
+    yield from (_with_names(values, names) for values in rows) if names else rows
 
 
 def _rated_lines(path: Path, lines: Iterable[Record]) -> Iterator[Values]:

@@ -68,7 +68,7 @@ class LabeledRow:
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """What the files of a set are for; `train` are those that say nothing of it, where none is called train."""
+    """The files of a set by their use; `train` are those whose names say nothing, if none is called train."""
 
     train: tuple[SourceFile, ...]
     validation: tuple[SourceFile, ...]
@@ -76,7 +76,7 @@ class SplitFiles:
 
 
 def training_files(source: AcquiredSource) -> list[SourceFile]:
-    """The files to learn from: those called train where there are any, never those kept for testing.
+    """Return the files to learn from: those called train if there are any, never those kept for testing.
 
     What a file is for are whole words of its path: `default/test/0000.parquet` and `my_test.csv` are for testing,
     `constrained.jsonl` says nothing of it.
@@ -88,7 +88,7 @@ def training_files(source: AcquiredSource) -> list[SourceFile]:
 
 
 def split_files(source: AcquiredSource) -> SplitFiles:
-    """The files of a set by what they are for, each list by name."""
+    """Return the files of a set by what they are for, each list by name."""
     files = [file for file in source.files if not is_ignored(file.name) and not _names_labels(file)]
     # A hub repository may hold the original files beside the ones made for reading.
     readable = [file for file in files if _is_table(file)]
@@ -100,7 +100,7 @@ def split_files(source: AcquiredSource) -> SplitFiles:
 
 
 def _is_table(file: SourceFile) -> bool:
-    """Whether the name is that of rows with columns."""
+    """True if the name is that of rows with columns."""
     suffixes = [suffix.lower() for suffix in PurePosixPath(file.name).suffixes[-2:]]
     suffixes = [suffix for suffix in suffixes if suffix not in COMPRESSIONS]
     return bool(suffixes) and FORMATS.get(suffixes[-1]) not in (None, "text")
@@ -115,7 +115,7 @@ def _names_labels(file: SourceFile) -> bool:
 
 
 def label_names(source: AcquiredSource, root: Path) -> list[str] | None:
-    """The labels in order, where the set has a labels.json."""
+    """Return the labels in order, if the set has a labels.json."""
     for file in source.files:
         if PurePosixPath(file.name).name == LABEL_NAMES:
             try:
@@ -129,14 +129,14 @@ def label_names(source: AcquiredSource, root: Path) -> list[str] | None:
 
 
 def read_rows(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -> Iterator[LabeledRow]:
-    """The examples of all files, one after the other."""
+    """Yield the examples of all files, one after the other."""
     before = 0
     for file in files:
         path = str(root / file.path)
         row = 0
         for row, record in enumerate(records(Path(path), file.name), start=1):
             where = f"{path}: row {row}"
-            fields, column = _found(where, record, columns)
+            fields, column = _columns_of(where, record, columns)
             rated = column in columns.ratings
             label = _rating(where, record[column]) if rated else _label(where, record[column])
             texts = _texts(where, record, fields, blanks=columns.blanks)
@@ -145,7 +145,7 @@ def read_rows(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -
 
 
 def place_of(files: Sequence[SourceFile], root: Path, row: int) -> tuple[SourceFile, int] | None:
-    """The file that an example stands in, and its row there, by its row over all files."""
+    """Return the file that an example stands in, and its row there, by its row over all files."""
     for file in files:
         rows = sum(1 for _ in records(root / file.path, file.name))
         if row <= rows:
@@ -155,7 +155,7 @@ def place_of(files: Sequence[SourceFile], root: Path, row: int) -> tuple[SourceF
 
 
 def are_unlabeled(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -> bool:
-    """Whether no row has a label: −1, none, or no such column. Reading ends at the first that has one."""
+    """True if no row has a label (−1, none, or no such column). Reading ends at the first that has one."""
     return not any(
         any(record.get(column) not in _UNLABELED for column in columns.labels)
         for file in files
@@ -166,13 +166,13 @@ def are_unlabeled(files: Sequence[SourceFile], root: Path, columns: Columns = AN
 def files_to_test(
     files: SplitFiles, root: Path, columns: Columns = ANY, preferred: str = "test"
 ) -> tuple[SourceFile, ...]:
-    """The files to test on, those called test or `preferred` first; none where a set has none with labels."""
+    """Return the files to test on, those called test or `preferred` first; none if a set has none with labels."""
     order = (files.validation, files.test) if preferred == "validation" else (files.test, files.validation)
     return next((some for some in order if some and not are_unlabeled(some, root, columns)), ())
 
 
 def rows_for_testing(source: AcquiredSource, root: Path, columns: Columns) -> list[int]:
-    """The rows of the training files that are tested on, counted over all of them: of a set without test files."""
+    """Return the rows of the training files that are tested on, over all files; none if there are test files."""
     files = split_files(source)
     if files_to_test(files, root, columns):
         return []
@@ -180,31 +180,31 @@ def rows_for_testing(source: AcquiredSource, root: Path, columns: Columns) -> li
 
 
 def is_tested(texts: Sequence[str]) -> bool:
-    """Whether an example of a set without test files is for testing: by its texts, wherever it stands."""
+    """True if an example of a set without test files is for testing: by its texts, wherever it stands."""
     return int.from_bytes(text_hash("test", texts)[:8]) / 2**64 < TEST_SHARE
 
 
 def text_hash(salt: str, texts: Sequence[str]) -> bytes:
-    """What draws go by: a hash of texts, another one for each salt."""
+    """Return the hash of texts that draws go by, another one for each salt."""
     return sha256("\0".join((salt, *texts)).encode("utf-8", "surrogatepass")).digest()
 
 
 def first_columns(files: Sequence[SourceFile], root: Path) -> set[str]:
-    """The columns of the first row."""
+    """Return the columns of the first row."""
     for file in files:
         for record in records(root / file.path, file.name):
             return set(record)
     return set()
 
 
-def _found(where: str, record: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, ...], str]:
-    """The columns of the texts and of the label that a row has."""
+def _columns_of(where: str, record: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, ...], str]:
+    """Return the columns of the texts and of the label that a row has."""
     fields = next((fields for fields in columns.texts if all(map(record.__contains__, fields))), None)
     column = next(filter(record.__contains__, columns.labels), None)
     if fields is None or column is None:
         known = " or ".join(", ".join((*fields, columns.labels[-1])) for fields in columns.texts)
-        found = ", ".join(map(str, sorted(map(str, record))))
-        raise InputError(f"{where}: needs the fields {known} (found: {found}): rename them")
+        names = ", ".join(sorted(record))
+        raise InputError(f"{where}: needs the fields {known} (found: {names}): rename them")
     return fields, column
 
 
@@ -218,7 +218,7 @@ def _texts(where: str, record: Mapping[str, Any], fields: tuple[str, ...], *, bl
 
 
 def _label(where: str, value: Any) -> str | int:
-    """A label as a name or a whole number; tables give whole numbers as 4.0 where some row had none."""
+    """Return a label as a name or a whole number; tables give whole numbers as 4.0 where some row had none."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -239,7 +239,7 @@ def _rating(where: str, value: Any) -> str:
 
 
 def numbered_labels(values: set[str | int], names: list[str] | None, where: str) -> dict[str | int, int]:
-    """The number of each label that occurs: its place in labels.json, else its place among the labels in order.
+    """Return the number of each label that occurs: its place in labels.json, else its place among the labels in order.
 
     Numbers written as text (in CSV) are ordered as numbers. A labels.json may be named by names or by places; names
     that look like numbers (stars, 1 to 5) are names wherever all labels are among them.
@@ -247,13 +247,13 @@ def numbered_labels(values: set[str | int], names: list[str] | None, where: str)
     numbers = {value: whole_number(value) for value in values}
     whole = {value: number for value, number in numbers.items() if number is not None}
     if names is not None:
-        given = {value: names.index(str(value)) for value in values if str(value) in names}
-        if len(given) < len(values) == len(whole):
-            given = whole
-        if len(given) != len(values) or not {*given.values()} <= {*range(len(names))}:
+        places = {value: names.index(str(value)) for value in values if str(value) in names}
+        if len(places) < len(values) == len(whole):
+            places = whole
+        if len(places) != len(values) or not {*places.values()} <= {*range(len(names))}:
             known = f"labels.json has {len(names)}: {_shown(names)}"
             raise InputError(f"{where}: labels {_shown(values)}, but {known}: mend either")
-        return given
+        return places
     if len(whole) < len(values):
         return {value: place for place, value in enumerate(sorted(values, key=str))}
     order = sorted({*whole.values()})
@@ -261,7 +261,7 @@ def numbered_labels(values: set[str | int], names: list[str] | None, where: str)
 
 
 def whole_number(value: str | int) -> int | None:
-    """A label as a whole number, if it is one."""
+    """Return a label as a whole number, or None if it is none."""
     if isinstance(value, int):
         return value
     return int(value) if _WHOLE.fullmatch(value.strip()) else None

@@ -53,7 +53,7 @@ new_tuple = tuple.__new__  # Record(…), or another named tuple, in half the ti
 
 @dataclass(frozen=True)
 class Expected:
-    """What every record must be like.
+    """Requirements on every record.
 
     Attributes:
         columns: the columns it must have.

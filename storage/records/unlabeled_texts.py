@@ -9,11 +9,10 @@ from typing import IO, Any
 
 from storage.errors import InputError
 from storage.records.byte_streams import Counted
-from storage.records.formats import COMPRESSIONS, CSV, JSON_LINES, PARQUET, TEXT, TSV, FileKind
+from storage.records.formats import COMPRESSIONS, JSON_LINES, TEXT, FileKind
 from storage.records.parts import Part
 from storage.records.reader import Expected, Reader, Record, TextLines, reader_of, reader_of_lines
 
-FORMATS = (JSON_LINES, CSV, TSV, TEXT, PARQUET)
 LONGEST = 10_000_000  # bytes of a row: a file without line breaks, or a quote that never ends, must not fill the memory
 
 

@@ -1,4 +1,4 @@
-"""What a training measured, step by step: JSON lines that can be cut back to a checkpoint, and Parquet in the end."""
+"""The log of a training, step by step: JSON lines that can be cut back to a checkpoint, and Parquet in the end."""
 
 import os
 from collections.abc import Iterator

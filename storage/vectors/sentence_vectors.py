@@ -26,7 +26,7 @@ _TYPES = {"float16": pa.float16(), "float32": pa.float32()}
 
 @dataclass(frozen=True)
 class Made:
-    """What made a shard of vectors; equal for all shards of one dataset."""
+    """The model that made a shard of vectors; equal for all shards of one dataset."""
 
     model: str
     model_hash: str
@@ -35,7 +35,7 @@ class Made:
 
 
 def model_hash(source: AcquiredSource) -> str:
-    """What a model is, wherever it lies: the names and hashes of its files."""
+    """Return the hash of a model, wherever it lies: of the names and hashes of its files."""
     return json_hash(sorted([file.name, file.sha256] for file in source.files))
 
 
@@ -95,7 +95,7 @@ def bad_rows(vectors: Vectors) -> npt.NDArray[np.int64]:
 
 
 def spoiled(vector: npt.NDArray[np.floating]) -> str:
-    """What is wrong with a bad row, in words."""
+    """Return what is wrong with a bad row, in words."""
     return "NaN or infinity" if not np.isfinite(vector).all() else "zeros" if not vector.any() else "absurd numbers"
 
 
@@ -109,7 +109,7 @@ def refuse_bad_vectors(vectors: Vectors, place: str, first: int) -> None:
 
 
 def made_by(shards: Iterable[Path]) -> Made:
-    """What made the vectors of a dataset; shards of different models are refused."""
+    """Return what made the vectors of a dataset. Raise InputError if its shards are of different models."""
     first: tuple[Path, Made] | None = None
     for path in shards:
         said = provenance(path)

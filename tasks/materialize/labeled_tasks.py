@@ -167,7 +167,7 @@ def usable_groups(cells: Mapping[str, Array], split: str, labels: int, sizes: Si
 
 
 def _check(folder: Path, found: LabeledSet, split: str, sizes: Sizes) -> Record:
-    """What a split of a set can give; an InputError if it is nothing."""
+    """Return what a split of a set can give. Raise InputError if it is nothing."""
     cells = LabeledPool(folder).cells()
     usable = usable_groups(cells, split, found.labels, sizes).tolist()
     counted = {key: len(examples) for key, examples in cells.items() if key.startswith(f"{split}/")}

@@ -23,7 +23,7 @@ _GROUP_TASKS = 64  # tasks of a row group: what is in memory at once, and what a
 
 @dataclass(frozen=True)
 class Content:
-    """What the rows of some tasks hold, beside what every task has; one value an example."""
+    """The columns of some tasks, beside those that are the same for every task; one value an example."""
 
     kinds: Sequence[str]  # of each task
     labels: Sequence[int]  # labels of the kind, of each task

@@ -22,7 +22,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True)
 class Unit:
-    """What one shard function reads: one part of a large file, or a group of text files.
+    """The input of one shard function: one part of a large file, or a group of text files.
 
     `number` counts the units of a file; `size` is in bytes on disk.
     """
@@ -39,7 +39,7 @@ class Unit:
         return self.parts[0].name
 
     def payload(self) -> Record:
-        """What the unit's content depends on."""
+        """Return all that the unit's content depends on."""
         parts = [
             {"name": part.name, "sha256": sha256, "start": part.start, "stop": part.stop}
             for part, sha256 in zip(self.parts, self.hashes, strict=True)
@@ -47,7 +47,7 @@ class Unit:
         return {"parts": parts}
 
     def hint(self) -> Record:
-        """Where the unit lies today."""
+        """Return where the unit lies today."""
         return {"paths": [str(part.path) for part in self.parts]}
 
 

@@ -138,7 +138,7 @@ class _ShardWriter:
         return pa.record_batch(arrays, schema=SENTENCES)
 
     def summary(self) -> Record:
-        """What the shard holds, in figures."""
+        """Return the figures of the shard."""
         lengths: Counter[int] = Counter()
         for words, count in self.lengths.items():
             lengths[min(words, _LONGEST_COUNTED)] += count
