@@ -36,7 +36,7 @@ from tasks.stage.contract import InlineFanOut, SilentReporter, Stage  # noqa: E4
 
 SIZES = (10, 100)  # MB of text
 TASKS_PER_MB = 100
-MODELS = ["data/sources/backbone", "data/sources/embedder"]
+MODELS = [paths.BACKBONE, paths.EMBEDDER]
 STAGES = {
     "sample": (sample, [paths.CORPUS], OUTPUTS),
     "embed": (embed, [paths.SENTENCES, *MODELS], [paths.EMBEDDINGS]),
@@ -51,7 +51,7 @@ STAGES = {
     ),
     "materialize": (
         materialize,
-        ["data/clusters", "data/corpus", "data/sources/datasets", *MODELS],
+        ["data/clusters", "data/corpus", paths.DATASETS, *MODELS],
         [paths.TASKS, paths.MATERIALIZE_METRICS],
     ),
 }
@@ -83,7 +83,7 @@ def furnish(root: Path) -> None:
         files = [SourceFile(path.name, "", 1, file_hash(path)) for path in sorted(folder.iterdir())]
         source = AcquiredSource(role, "path:x", "", f"data/sources/{role}/{role}", tuple(files))
         write_sources(folder.parent, role, [source])
-    write_sources(root / "data/sources/datasets", "datasets", [])
+    write_sources(root / paths.DATASETS, "datasets", [])
 
 
 def write_corpus(corpus: Path, folder: Path, megabytes: int) -> float:

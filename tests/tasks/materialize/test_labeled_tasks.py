@@ -22,6 +22,7 @@ from tasks.materialize import labeled_tasks
 from tasks.materialize.labeled_tasks import grouped
 from tasks.params.schema import MaterializeParams, Params
 
+MODELS = {"backbone": paths.BACKBONE, "embedder": paths.EMBEDDER}
 ALONE = {"sp": 0, "mc": 0, "ss": 0}
 TESTED = {"test.jsonl": b'{"text": "for testing", "label": 0}\n'}  # with it, tune tests on nothing else
 
@@ -36,7 +37,7 @@ def write_sets(root, **sets):
             (folder / file).write_bytes(content)
         sources.append(source_of(name, folder))
     write_manifest(root / paths.DATASETS, "datasets", sources)
-    for role, path in labeled_tasks.MODELS.items():
+    for role, path in MODELS.items():
         folder = root / "models" / role
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "model").write_bytes(role.encode())
@@ -235,7 +236,7 @@ def test_the_same_seed_gives_the_same_bytes(root):
 
 def test_a_real_model_groups_a_set(tmp_path, tiny_models):
     write_sets(tmp_path, yelp={"train.jsonl": reviews(300)} | TESTED)
-    for role, path in labeled_tasks.MODELS.items():
+    for role, path in MODELS.items():
         write_manifest(tmp_path / path, role, [source_of(role, tiny_models / role)])
     for model in ("backbone", "embedder"):
         chosen = {"datasets": ["yelp"], "groups": 1, "model": model}
