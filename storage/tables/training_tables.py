@@ -14,7 +14,6 @@ KINDS = pa.schema(
     [
         *_STEP,
         ("kind", pa.string()),
-        ("labels", pa.int32()),
         ("tasks", pa.int32()),
         ("examples", pa.int32()),
         ("chance", pa.float64()),
