@@ -1,11 +1,10 @@
-"""HTML and SVG elements in which every text is escaped: only what `tag` made is taken as markup."""
+"""Elements of the plots, in which every text is escaped: only markup that `tag` made is taken as it is."""
 
 import re
 
 from markupsafe import Markup
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
-_VOID = frozenset({"meta", "br", "link", "input"})
 
 Content = str | Markup | None
 
@@ -17,8 +16,7 @@ def tag(element: str, /, *children: Content, **attributes: object) -> Markup:
         for key, value in attributes.items()
         if value is not None and value is not False
     )
-    start = Markup("<{}{}>").format(element, listed)
-    return start if element in _VOID else start + inner(*children) + Markup("</{}>").format(element)
+    return Markup("<{}{}>{}</{}>").format(element, listed, inner(*children), element)
 
 
 def inner(*children: Content) -> Markup:

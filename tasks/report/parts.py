@@ -1,6 +1,7 @@
 """What a report is made of: sections of tables, figures, samples and notes, the same for HTML and for Markdown."""
 
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from storage.queries.report_queries import Query
 
@@ -54,6 +55,18 @@ class Table:
     origin: Origin
     breaks: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The groups of neighbouring columns with their number of columns; an empty list if no column has a group."""
+        if not any(column.group for column in self.columns):
+            return []
+        return [(group, len(list(run))) for group, run in groupby(self.columns, key=lambda column: column.group)]
+
+    @property
+    def deviating(self) -> frozenset[int]:
+        """The numbers of the columns in which a cell has a deviation."""
+        return frozenset(place for row in self.rows for place, cell in enumerate(row) if cell.deviation)
 
 
 @dataclass(frozen=True)
@@ -211,4 +224,4 @@ def words(text: object, *, code: bool = False) -> Cell:
 
 def number(value: float | None, form: str = ",") -> Cell:
     """A cell of a number; a dash where there is none."""
-    return Cell(NONE, None) if value is None else Cell(format(value, form), value)
+    return Cell(NONE, None) if value is None else Cell(format(value, form), +value)  # + turns True into 1, to sort by
