@@ -34,6 +34,8 @@ MADE: dict[str, tuple[str, dict[str, int | tuple[str, ...]]]] = {
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
 _REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./-]+))?", re.ASCII)
+_SPANNING = re.compile(r"(?<=[^/])\*\*|\*\*(?=[^/])")  # ** beside other characters: .gitignore takes it for *
+_ANYTHING = "\ue000"  # stands for such a ** while the rest is translated
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _MOST = 1_000_000
 _LISTED = 8  # names shown when a pattern matches nothing
@@ -266,15 +268,16 @@ def fixed_folder(pattern: str) -> str:
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern as a regular expression: `*` and `?` stay within a folder, `**` spans folders."""
-    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern)
-    meaning = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    expression = ""
-    for piece in pieces:
-        if piece.startswith("[") and piece.endswith("]"):
-            expression += "[" + piece[1:-1].replace("\\", "\\\\").replace("!", "^", piece[1] == "!") + "]"
-        else:
-            expression += meaning.get(piece, re.escape(piece))
+    """Return the expression that the names of matching files match in full.
+
+    The pattern is one of .gitignore, counted from the top: `*` and `?` stay within a folder, `**` spans folders. It
+    matches files, never all files of a folder by the folder's name; and `**` may stand beside other characters.
+    """
+    from pathspec import lookup_pattern
+
+    line = _SPANNING.sub(_ANYTHING, pattern)
+    anchored = f"/{line}/?*" if line.split("/")[-1] == "**" else f"/{line}"
+    expression = lookup_pattern("gitignore")(anchored).regex.pattern.replace(_ANYTHING, ".*")
     return re.compile(expression, re.DOTALL)
 
 

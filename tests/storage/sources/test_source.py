@@ -122,6 +122,13 @@ def test_a_name_that_is_no_slug_is_refused(name):
         ("[!ab].txt", "b.txt", False),
         ("a.txt", "aXtxt", False),
         ("a+(b).txt", "a+(b).txt", True),
+        ("**", "a/b/c.csv", True),
+        ("a/**.csv", "a/b/c.csv", True),
+        ("a", "a/b.csv", False),
+        ("a/b*", "a/bc/d.csv", False),
+        ("**/a", "a/b.csv", False),
+        ("*", ".hidden", True),
+        ("#a!.txt", "#a!.txt", True),
     ],
 )
 def test_one_star_stays_in_its_folder_and_two_span_folders(pattern, name, matches):
