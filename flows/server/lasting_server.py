@@ -6,7 +6,6 @@ address is never taken from one. Who asked for the server may leave: while a run
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import click
 
-from flows.lock import SCHEDULE, is_free
+from flows.lock import SCHEDULE, is_free, is_locked
 from flows.server.artifacts import REPORT_PLACE
 from flows.server.prefect_home import HOME
 from flows.server.ready import wait_until_ready
@@ -36,9 +35,7 @@ def announced(root: Path) -> str | None:
     """The API address of the workspace's lasting server, if there is one that does not mean to leave."""
     try:
         with (root / ANNOUNCEMENT).open("rb") as file:
-            try:
-                fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if is_locked(file.fileno()):
                 return file.read().decode() or None
     except FileNotFoundError:
         pass
@@ -130,8 +127,11 @@ def main() -> None:
     root, descriptor, api = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     for number in (signal.SIGINT, signal.SIGHUP):  # they reach the whole group: who asked for the server ends it
         signal.signal(number, signal.SIG_IGN)
+    from filelock import lock_descriptor
+
     announcement = os.open(root / ANNOUNCEMENT, os.O_RDWR | os.O_CREAT, 0o644)
-    fcntl.flock(announcement, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if not lock_descriptor(announcement, blocking=False):
+        raise BlockingIOError(f"{root / ANNOUNCEMENT}: another server holds it")
     os.ftruncate(announcement, 0)
     os.pwrite(announcement, api.encode(), 0)
     print(api, flush=True)

@@ -1,6 +1,5 @@
 """Lineage events: every stage run appends OpenLineage events to lineage/events.jsonl, and sends them on if told to."""
 
-import fcntl
 import json
 import logging
 import os
@@ -73,12 +72,13 @@ def emit(root: Path, event: StageEvent) -> None:
 
 def _append(path: Path, event: Any) -> None:
     """Append one line under a lock; a line that a crash cut short is closed first, so that it spoils only itself."""
+    from filelock import lock_descriptor
     from openlineage.client.transport.file import FileConfig, FileTransport
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_descriptor(file.fileno(), poll_interval=0.01)
             size = os.fstat(file.fileno()).st_size  # under the lock: others may have written since it was opened
             if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
                 file.write(b"\n")

@@ -273,11 +273,11 @@ def compiled(pattern: str) -> re.Pattern[str]:
     The pattern is one of .gitignore, counted from the top: `*` and `?` stay within a folder, `**` spans folders. It
     matches files, never all files of a folder by the folder's name; and `**` may stand beside other characters.
     """
-    from pathspec import lookup_pattern
+    from pathspec.patterns.gitignore.basic import GitIgnoreBasicPattern
 
     line = _SPANNING.sub(_ANYTHING, pattern)
     anchored = f"/{line}/?*" if line.split("/")[-1] == "**" else f"/{line}"
-    expression = lookup_pattern("gitignore")(anchored).regex.pattern.replace(_ANYTHING, ".*")
+    expression = GitIgnoreBasicPattern(anchored).regex.pattern.replace(_ANYTHING, ".*")
     return re.compile(expression, re.DOTALL)
 
 

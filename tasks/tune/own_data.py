@@ -65,12 +65,14 @@ def tune_own(own: OwnTuning, output: Path, told: Told, say: Callable[[str], None
     words = TokenizedForm.of(own.dataset.form, own.tuning.form, tokenizer)
     setup = Setup(own.tuning, own.dataset, own.start, passes, words)
     key = _key(own)
-    with turn(own.work / key / "turn"):  # the same command twice at once would share checkpoints
+    alone = own.work / f"{key}.turn"
+    with turn(alone):  # the same command twice at once would share checkpoints
         seeds = tune_seeds(setup, own.seeds, Work(own.work / key, key, own.checkpoint_seconds), told, say)
         rows = [_row(own, setup, tuned) for tuned in seeds]
         best = best_rate([tuned.results[tuned.chosen] for tuned in seeds])  # seeds are compared as rates are
         _write(output, setup, seeds[best], own, rows)
         remove(own.work / key)
+        remove(alone)
     return rows
 
 

@@ -1,7 +1,8 @@
 """What takes long to make, made once for all processes that share the tests (pytest-xdist starts several)."""
 
-import fcntl
 import os
+
+from filelock import FileLock
 
 
 def made_once(tmp_path_factory, name, make):
@@ -9,8 +10,7 @@ def made_once(tmp_path_factory, name, make):
     top = tmp_path_factory.getbasetemp()
     top = top.parent if "PYTEST_XDIST_WORKER" in os.environ else top
     made = top / f"{name}.made"
-    with (top / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(top / f"{name}.lock"):
         if not made.exists():
             (top / name).mkdir()
             make(top / name)
