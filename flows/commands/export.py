@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,8 +10,6 @@ from flows.workspace import silence
 from storage import paths
 from storage.errors import InputError
 
-if TYPE_CHECKING:
-    from storage.prompts.prompt_artifact import PromptArtifact
 
 EXAMPLES = """\b
 Examples:
@@ -35,22 +31,14 @@ def command(folder: Path, prompt: Path | None, backbone: str | None, *, any_back
     where that came from the hub, by its name there; otherwise by the folder it lies in here.
     """
     silence()
-    from model.tuning.downstream import KEY, Downstream
-    from storage.atomic import making_folder
-    from storage.prompts.local_backbone import MadeFor
-    from storage.prompts.peft_adapter import Adapter, write_adapter
-    from storage.prompts.prompt_artifact import read_prompt
-    from tasks.cards.adapter_card import adapter_card
+    from storage.atomic import refuse_place
+    from tasks.peft.exchange import export_adapter
 
-    with making_folder(folder) as partial:
-        chosen = prompt if prompt is not None else _only_prompt()
-        artifact = read_prompt(chosen)
-        task = Downstream.of(artifact.about, chosen) if KEY in artifact.about else None
-        base, revision = _base(chosen, artifact, backbone, any_backbone=any_backbone)
-        adapter = Adapter(artifact.prompt, base, revision, artifact.about)
-        write_adapter(partial, adapter, adapter_card(adapter, str(MadeFor.of(artifact.about)), task))
-    tokens, width = artifact.prompt.shape
-    click.echo(f"{folder}: a PEFT adapter of {tokens} tokens, width {width}, for {base}")
+    refuse_place(folder)
+    chosen = prompt if prompt is not None else _only_prompt()
+    adapter = export_adapter(chosen, folder, backbone, any_backbone=any_backbone)
+    tokens, width = adapter.prompt.shape
+    click.echo(f"{folder}: a PEFT adapter of {tokens} tokens, width {width}, for {adapter.base}")
 
 
 def _only_prompt() -> Path:
@@ -62,34 +50,3 @@ def _only_prompt() -> Path:
         return found[0]
     there = ", ".join(map(str, found[:6])) + (" …" if len(found) > 6 else "")
     raise InputError(f"--prompt: which prompt is meant? {paths.ARTIFACTS} has {there or 'none'}: name its folder")
-
-
-def _base(prompt: Path, artifact: PromptArtifact, given: str | None, *, any_backbone: bool) -> tuple[str, str | None]:
-    """The model's name, as PEFT will ask for it, and its revision on the hub."""
-    from storage.prompts.local_backbone import MadeFor, backbone_folder
-    from storage.sources.source import Kind, parse_spec
-
-    source = MadeFor.of(artifact.about).source
-    local = None if given is None else Path(given)
-    if local is not None and not local.is_dir():
-        source = f"{Kind.HUB}:{given}"
-    if source.startswith(f"{Kind.HUB}:") and (local is None or not local.is_dir()):
-        spec = parse_spec(source)
-        return spec.location, spec.version or None
-    folder = backbone_folder(prompt, artifact.about, local, any_backbone=any_backbone).resolve()
-    width = _width(folder)
-    if width != artifact.prompt.shape[1]:
-        raise InputError(
-            f"{folder}: has the width {width}, and {prompt} was made for one of {artifact.prompt.shape[1]}"
-        )
-    return str(folder), None
-
-
-def _width(folder: Path) -> Any:
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-        return config.get("d_model", config.get("hidden_size"))
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{folder}: no config.json of a model in it: give the folder of a transformers model"
-        ) from error

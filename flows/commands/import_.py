@@ -5,18 +5,14 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from flows.workspace import silence
 from storage.errors import InputError
 
-if TYPE_CHECKING:
-    from storage.prompts.peft_adapter import Adapter
-
 MAX_LENGTH = 256
-_RENEWED = ("kind", "version", "prompt_tokens", "width")  # written anew with every prompt
 
 EXAMPLES = """\b
 Examples:
@@ -40,34 +36,16 @@ def command(adapter: Path, folder: Path, template: str | None, labels: tuple[str
     it, and `supmer predict` can use it.
     """
     silence()
-    from model.tuning.downstream import KEY, Downstream
-    from storage.atomic import making_folder
-    from storage.hashing import file_hash
-    from storage.prompts.peft_adapter import TENSORS, read_adapter
-    from storage.prompts.prompt_artifact import PromptArtifact, write_prompt
-    from tasks.cards.adapter_card import imported_card
+    from model.tuning.downstream import KEY
+    from storage.atomic import refuse_place
+    from tasks.peft.exchange import import_adapter
 
-    with making_folder(folder) as partial:
-        held = read_adapter(adapter)
-        about = {name: value for name, value in held.about.items() if name not in _RENEWED}
-        about["imported_from"] = origin = {"file": TENSORS, "sha256": file_hash(adapter / TENSORS)}
-        about.setdefault("backbone", {"source": _source(held), "hash": ""})
-        if template is not None or labels:
-            about[KEY] = {"dataset": adapter.name} | _task(template, labels, max_length)
-        task = Downstream.of(about, adapter) if KEY in about else None
-        if task is not None:
-            about[KEY] |= task.to_json()
-        card = imported_card(held, origin["file"], origin["sha256"], task)
-        write_prompt(partial, PromptArtifact(held.prompt, {}, about), card)
-    tokens, width = held.prompt.shape
-    click.echo(f"{folder}: a prompt of {tokens} tokens, width {width}{'' if task else ', without a task'}")
-
-
-def _source(held: Adapter) -> str:
-    """The model as a source of ours: a folder, or a name on the hub."""
-    if not held.base or Path(held.base).is_absolute():
-        return f"path:{held.base}" if held.base else ""
-    return f"hf:{held.base}" + (f"@{held.revision}" if held.revision else "")
+    refuse_place(folder)
+    task = _task(template, labels, max_length) if template is not None or labels else None
+    artifact = import_adapter(adapter, folder, task)
+    tokens, width = artifact.prompt.shape
+    said = "" if KEY in artifact.about else ", without a task"
+    click.echo(f"{folder}: a prompt of {tokens} tokens, width {width}{said}")
 
 
 def _task(template: str | None, labels: Sequence[str], max_length: int) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from tasks.methods import INITIALIZATIONS
 
 if TYPE_CHECKING:
     from model.prompt.initial_prompt import Initialization
-    from storage.sources.source import AcquiredSource
     from tasks.labeled.dataset import LabeledDataset
     from tasks.params.schema import Params
     from tasks.stage.contract import Record
@@ -75,7 +74,9 @@ def _absolute(options: dict[str, Any]) -> dict[str, Any]:
 
 def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
     from model.text.datasets import SHORT
+    from storage.sources.source import read_manifest
     from tasks.labeled.dataset import read_user_data
+    from tasks.tune.own_backbone import backbone_about, folder_source, template_form
     from tasks.tune.own_data import OwnTuning
     from tasks.tune.plan import Tuning
 
@@ -90,13 +91,13 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
         _verbalizer(options["verbalizer"]),
         max_length=length,
     )
-    source = _backbone(root, options["backbone"])
-    about = {"source": source.spec.partition("#")[0], "hash": _hash(source, start, options)}
+    given = options["backbone"]
+    source = read_manifest(root / paths.BACKBONE)[0] if given is None else folder_source(given)
     tuning = Tuning(
         dataset=dataset.name,
         method=Path(start_name).name,
         shots=options["shots"] or tune.shots,
-        form=options["form"] or _form(params, start),
+        form=options["form"] or template_form(start, params.metatrain.template),
         prompt_tokens=start.tokens,
         max_length=length,
         learning_rates=tuple(_numbers("--learning-rates", options["learning_rates"], float) or tune.learning_rates),
@@ -112,7 +113,7 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
         start_name=start_name,
         test_limit=tune.test_examples,
         backbone=root / source.folder,
-        about=about,
+        about=backbone_about(source, start, options["prompt"], given),
         work=root / paths.OWN_TUNING,
         checkpoint_seconds=tune.checkpoint_seconds,
     )
@@ -131,46 +132,6 @@ def _start(params: Params, options: dict[str, Any]) -> tuple[Start, str]:
     tokens = params.metatrain.prompt_tokens
     initialization = options["init"] or next(iter(INITIALIZATIONS))
     return Start(tokens, cast("Initialization", initialization)), INITIALIZATIONS[initialization]
-
-
-def _form(params: Params, start: Start) -> str:
-    """That of the templates the prompt was learned with, if it says."""
-    about = start.artifact.about if start.artifact else {}
-    training, downstream = (
-        one if isinstance(one := about.get(key), dict) else {} for key in ("training", "downstream")
-    )
-    learned = training.get("template") or downstream.get("form")
-    return str(learned or params.metatrain.template)
-
-
-def _backbone(root: Path, folder: Path | None) -> AcquiredSource:
-    """The acquired backbone, or a model's folder as a source."""
-    from storage.hashing import file_hash
-    from storage.sources.source import AcquiredSource, SourceFile, read_manifest
-
-    if folder is None:
-        return read_manifest(root / paths.BACKBONE)[0]
-    if not folder.is_dir():
-        raise InputError(f"{folder}: not there: give the folder of a model")
-    files = tuple(
-        SourceFile(path.name, str(path), path.stat().st_size, file_hash(path))
-        for path in sorted(folder.iterdir())
-        if path.is_file()
-    )
-    return AcquiredSource("backbone", f"path:{folder}", "unknown", str(folder), files)
-
-
-def _hash(source: AcquiredSource, start: Start, options: dict[str, Any]) -> str:
-    """What the backbone is called by; a folder that holds more than the model is known by what the prompt calls it."""
-    from storage.prompts.local_backbone import MadeFor, backbone_folder
-    from storage.vectors.sentence_vectors import model_hash
-
-    wanted = MadeFor.of(start.artifact.about).hash if start.artifact else ""
-    if not wanted or options["backbone"] is None:
-        return model_hash(source)
-    assert start.artifact is not None
-    backbone_folder(options["prompt"], start.artifact.about, options["backbone"])
-    return wanted
 
 
 def _verbalizer(text: str | None) -> dict[str, str] | None:

@@ -277,8 +277,9 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
     line = _SPANNING.sub(_ANYTHING, pattern)
     anchored = f"/{line}/?*" if line.split("/")[-1] == "**" else f"/{line}"
-    expression = GitIgnoreBasicPattern(anchored).regex.pattern.replace(_ANYTHING, ".*")
-    return re.compile(expression, re.DOTALL)
+    translated = GitIgnoreBasicPattern(anchored).regex
+    assert translated is not None  # as it is of comments alone
+    return re.compile(translated.pattern.replace(_ANYTHING, ".*"), re.DOTALL)
 
 
 def select(names: Iterable[str], patterns: Sequence[str], origin: str) -> dict[str, str]:

@@ -219,6 +219,16 @@ def read_user_data(
     return _dataset(called, form, found, str(path))
 
 
+def dataset_of_rows(
+    name: str, train: Sequence[LabeledRow], test: Sequence[LabeledRow], wording: Wording
+) -> LabeledDataset:
+    """Return the set of rows that are in memory; without test rows, what a few-shot split leaves over may serve."""
+    if not train:
+        raise InputError(f"{name}: no examples to learn from: give some")
+    form, found = _without_form(name, train, test, None, name, wording)
+    return _dataset(name, form, found, name)
+
+
 def _user_files(path: Path) -> AcquiredSource:
     """A user's file or folder as a source."""
     if not path.exists():

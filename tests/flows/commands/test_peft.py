@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from flows.cli import main
-from model import PromptedClassifier
 from model.prompt.rows import encoder_inputs
 from model.t5.backbone import backbone_of
 from model.text.tokenized_tasks import Example
 from storage.prompts.prompt_artifact import read_prompt
+from supmer import PromptedClassifier
 from support.tuned_prompts import PAIR, WIDTH, acquire_backbone, change_config, save_backbone, save_prompt
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,7 +10,7 @@ import pytest
 
 from flows.cli import main
 from flows.commands import predict
-from model import PromptedClassifier
+from supmer import PromptedClassifier
 from support.tuned_prompts import PAIR, acquire_backbone, save_backbone, save_prompt
 
 pytestmark = pytest.mark.usefixtures("one_thread")

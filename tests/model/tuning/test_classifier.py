@@ -1,16 +1,13 @@
 """A tuned prompt as a classifier: its answers are those of transformers' own model, and it takes no other backbone."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from model import PromptedClassifier
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import read_prompt
+from supmer import PromptedClassifier
 from support.tuned_prompts import PAIR, SENTIMENT, acquire_backbone, change_config, save_backbone, save_prompt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -174,16 +171,3 @@ class TestTheConfig:
         task = Downstream.of(read_prompt(tuned).about, tuned)
         assert task.to_json() == SENTIMENT
         assert Downstream.of({"downstream": task.to_json()}, tuned) == task
-
-
-def test_importing_model_brings_no_torch():
-    checked = "import sys, model; assert 'torch' not in sys.modules; print(model.PromptedClassifier.__name__)"
-    done = subprocess.run([sys.executable, "-c", checked], check=True, capture_output=True, text=True)
-    assert done.stdout == "PromptedClassifier\n"
-
-
-def test_model_has_no_other_names():
-    import model
-
-    with pytest.raises(AttributeError, match="no attribute 'Classifier'"):
-        _ = model.Classifier

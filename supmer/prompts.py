@@ -1,0 +1,86 @@
+"""Prompts on disk: load and save them, export them to Hugging Face PEFT and import them from there."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from model.text.templates import template_fields
+from storage.atomic import making_folder
+from storage.prompts.prompt_artifact import PromptArtifact, read_prompt, write_prompt
+from tasks.peft.exchange import export_adapter, import_adapter
+
+_DEFAULT_CARD = "# A soft prompt\n\n{tokens} tokens of width {width}, saved by supmer.\n"
+
+
+def load_prompt(folder: str | Path) -> PromptArtifact:
+    """Return the prompt of a folder: `prompt` [P, d], `regularizer` by name, and `about`, its config.json.
+
+    Raise InputError if the folder is not whole.
+    """
+    return read_prompt(Path(folder))
+
+
+def save_prompt(prompt: PromptArtifact, folder: str | Path, card: str | None = None) -> Path:
+    """Write a prompt to a new folder and return the folder.
+
+    Raise InputError if something is there already. The same prompt and card give the same bytes.
+
+    Args:
+        prompt: as `load_prompt` returns it, or made of an array of float32.
+        folder: must not be there yet.
+        card: the text of README.md; None: two lines.
+    """
+    target = Path(folder)
+    tokens, width = prompt.prompt.shape
+    with making_folder(target) as partial:
+        write_prompt(partial, prompt, card or _DEFAULT_CARD.format(tokens=tokens, width=width))
+    return target
+
+
+def export_peft(
+    prompt: str | Path, folder: str | Path, *, backbone: str | Path | None = None, any_backbone: bool = False
+) -> Path:
+    """Write a prompt to a new folder as an adapter of Hugging Face PEFT and return the folder.
+
+    `peft.PeftModel.from_pretrained` loads the adapter; its README.md has a program that predicts with it.
+
+    Args:
+        prompt: the prompt's folder.
+        folder: must not be there yet.
+        backbone: the model by its name on the hub or its folder; None: the one the prompt was made for.
+        any_backbone: take a model's folder even if its files differ from those the prompt was made for.
+    """
+    export_adapter(Path(prompt), Path(folder), None if backbone is None else str(backbone), any_backbone=any_backbone)
+    return Path(folder)
+
+
+def import_peft(
+    adapter: str | Path,
+    folder: str | Path,
+    *,
+    template: str | None = None,
+    words: Mapping[str, str] | None = None,
+    max_length: int = 256,
+) -> Path:
+    """Write an adapter of Hugging Face PEFT to a new folder as a prompt and return the folder.
+
+    An adapter that `export_peft` wrote keeps its task. Any other becomes a start for tuning, unless `template` and
+    `words` say how it asks.
+
+    Args:
+        adapter: the adapter's folder; pickled files are not opened.
+        folder: must not be there yet.
+        template: text with `{fields}`, and `<X>` where plain T5 fills in.
+        words: the word of each label.
+        max_length: longest input in tokens.
+    """
+    task = None
+    if template is not None or words is not None:
+        task = {
+            "template": template,
+            "fields": list(template_fields(template or "")),
+            "labels": list(words or {}),
+            "words": list((words or {}).values()),
+            "max_length": max_length,
+        }
+    import_adapter(Path(adapter), Path(folder), task)
+    return Path(folder)

@@ -1,0 +1,264 @@
+"""Tuning a prompt on texts and labels that are in memory: no workspace is needed."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
+from statistics import fmean
+from typing import TypeVar
+
+from model.text.datasets import SHORT
+from model.text.templates import template_fields
+from model.tuning.classifier import PromptedClassifier, Texts
+from storage.atomic import refuse_place
+from storage.errors import InputError
+from storage.prompts.local_backbone import ACQUIRED
+from storage.prompts.prompt_artifact import read_prompt
+from storage.records.labeled_sets import LabeledRow
+from storage.sources.source import MANIFEST, read_manifest
+from tasks.labeled.dataset import LabeledDataset, Wording, dataset_of_rows
+from tasks.tune.initialization import Start
+from tasks.tune.own_backbone import backbone_about, folder_source, template_form
+from tasks.tune.own_data import OwnTuning, tune_own
+from tasks.tune.plan import Tuning
+
+Labels = Sequence[str] | Sequence[int]
+Progress = Callable[[float, str], None]
+Number = TypeVar("Number", int, float)
+
+_INITIALIZATIONS = {"vocabulary": "pt-vocabulary", "normal": "pt"}
+_FIELDS = (("text",), ("sentence1", "sentence2"))  # of examples of one and of two texts, where no template names any
+_CHECKPOINT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """The result of one draw of the examples, at the learning rate that validation chose.
+
+    Attributes:
+        validation_score: accuracy on the validation examples, by which the learning rate and the step were chosen.
+        best_step: the step of the prompt that was kept.
+        status: "ok", or how the run ended.
+        score: accuracy on the test examples; None if there are none.
+        examples: number of test examples.
+    """
+
+    seed: int
+    learning_rate: float
+    validation_score: float
+    best_step: int
+    status: str
+    score: float | None
+    examples: int
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """A tuned prompt and how it was chosen.
+
+    Attributes:
+        folder: the prompt of the seed with the best validation score.
+        backbone: the model's folder.
+        seeds: a result for each seed.
+    """
+
+    folder: Path
+    backbone: Path
+    seeds: tuple[SeedResult, ...]
+
+    @property
+    def score(self) -> float | None:
+        """The mean accuracy on the test examples over all seeds; None if there were none."""
+        scores = [seed.score for seed in self.seeds if seed.score is not None]
+        return fmean(scores) if scores else None
+
+    def classifier(self) -> PromptedClassifier:
+        """Load the tuned prompt as a classifier."""
+        return PromptedClassifier.from_pretrained(self.folder, self.backbone)
+
+
+def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three have a default
+    texts: Sequence[Texts],
+    labels: Labels,
+    output: str | Path,
+    *,
+    backbone: str | Path | None = None,
+    start: str | Path = "vocabulary",
+    template: str | None = None,
+    words: Mapping[str, str] | None = None,
+    test: tuple[Sequence[Texts], Labels] | None = None,
+    form: str | None = None,
+    shots: int = 16,
+    seeds: Sequence[int] = (10, 20, 30, 40, 50),
+    learning_rates: Sequence[float] = (0.1, 0.2, 0.3),
+    epochs: int = 200,
+    batch_size: int = 32,
+    evaluate_every: int = 10,
+    max_length: int = SHORT,
+    prompt_tokens: int = 100,
+    work: str | Path | None = None,
+    progress: Progress | None = None,
+) -> TuneResult:
+    """Tune a prompt on a few labeled examples, write it to a new folder and return the results.
+
+    Every seed draws `shots` examples of each label to train on and as many to validate on. Every seed is tuned with
+    every learning rate; validation chooses. Tests are on `test`, or on what the draw of the seed leaves over.
+
+    The run is deterministic: torch is told to use deterministic algorithms in this process. Raise InputError if
+    something is wrong with the arguments, before a model is loaded where possible.
+
+    Args:
+        texts: the examples: a text each, or where the template has several fields, all of them in order or by name.
+        labels: the label of each example, all names or all integers.
+        output: folder for the prompt; must not be there yet.
+        backbone: the folder of a T5 model or of a workspace; None: the workspace around the working directory.
+        start: "vocabulary" (rows of random words), "normal" (noise), or the folder of a prompt.
+        template: text with `{fields}`, and `<X>` where plain T5 fills in; None: the texts and a question.
+        words: what the model says for each label; None: the label's name.
+        test: texts and labels to test on.
+        form: "sentinel" for plain T5, "instruction" for instruction-tuned models; None: that of the prompt at the
+            start, or else sentinel.
+        shots: examples of each label to train on, and again to validate on.
+        seeds: one draw of the examples for each.
+        learning_rates: tried for every seed.
+        epochs: passes over the training examples.
+        batch_size: examples of a step.
+        evaluate_every: steps between evaluations; the best prompt is kept.
+        max_length: longest input in tokens, without the prompt.
+        prompt_tokens: rows of the prompt; a prompt at the start has its own number.
+        work: folder for checkpoints; the same call goes on from them after an interruption. None: no checkpoints stay.
+        progress: called now and then with the share that is done and a remark.
+    """
+    target = Path(output).absolute()
+    refuse_place(target)
+    dataset = _dataset(texts, labels, test, Wording(template, _word_of(words), max_length))
+    started, start_name = _start(start, prompt_tokens)
+    prompt = None if start in _INITIALIZATIONS else Path(start)
+    root, given = _place(backbone)
+    source = read_manifest(root / ACQUIRED)[0] if given is None else folder_source(given)
+    tuning = Tuning(
+        dataset=dataset.name,
+        method=Path(start_name).name,
+        shots=_positive("shots", shots),
+        form=_one_of("form", form or template_form(started, "sentinel"), ("sentinel", "instruction")),
+        prompt_tokens=started.tokens,
+        max_length=_positive("max_length", max_length),
+        learning_rates=tuple(_distinct("learning_rates", learning_rates, lambda rate: 0 < rate < float("inf"))),
+        batch_size=_positive("batch_size", batch_size),
+        epochs=_positive("epochs", epochs),
+        evaluate_every=_positive("evaluate_every", evaluate_every),
+    )
+    with tempfile.TemporaryDirectory(prefix="supmer-tune-") as temporary:
+        own = OwnTuning(
+            tuning=tuning,
+            seeds=tuple(_distinct("seeds", seeds, lambda seed: 0 <= seed < 2**31)),
+            dataset=dataset,
+            start=started,
+            start_name=start_name,
+            test_limit=None,
+            backbone=root / source.folder,
+            about=backbone_about(source, started, prompt, given),
+            work=Path(work or temporary).absolute(),
+            checkpoint_seconds=_CHECKPOINT_SECONDS,
+        )
+        rows = tune_own(own, target, progress or _silent, lambda _line: None)
+    return TuneResult(target, own.backbone, tuple(SeedResult(**row) for row in rows))
+
+
+def _silent(_share: float, _remark: str) -> None:
+    """Tell nobody."""
+
+
+def _dataset(
+    texts: Sequence[Texts], labels: Labels, test: tuple[Sequence[Texts], Labels] | None, wording: Wording
+) -> LabeledDataset:
+    fields = template_fields(wording.template or "")
+    train_rows = _rows("texts", texts, labels, fields)
+    test_rows = _rows("test", *test, fields or train_rows[0].fields) if test and train_rows else []
+    return dataset_of_rows("texts", train_rows, test_rows, wording)
+
+
+def _rows(name: str, texts: Sequence[Texts], labels: Labels, fields: tuple[str, ...]) -> list[LabeledRow]:
+    if isinstance(texts, str) or isinstance(labels, str):
+        raise InputError(f"{name}: give a list of texts and a list of labels")
+    if len(texts) != len(labels):
+        raise InputError(f"{name}: {len(texts)} examples, but {len(labels)} labels: give one for each")
+    rows = []
+    for number, (example, label) in enumerate(zip(texts, labels, strict=True)):
+        where = f"{name}: example {number}"
+        fields = fields or _usual_fields(example, where)
+        given = _texts(example, fields, where)
+        rows.append(LabeledRow(number + 1, given, _label(label, where), name, number + 1, fields))
+    return rows
+
+
+def _usual_fields(example: Texts, where: str) -> tuple[str, ...]:
+    if isinstance(example, Mapping):
+        return tuple(example)
+    count = 1 if isinstance(example, str) else len(example)
+    if not 1 <= count <= len(_FIELDS):
+        raise InputError(f"{where}: has {count} texts: give a template that names its fields")
+    return _FIELDS[count - 1]
+
+
+def _texts(example: Texts, fields: tuple[str, ...], where: str) -> tuple[str, ...]:
+    if isinstance(example, Mapping):
+        found = tuple(example.get(field, "") for field in fields)
+    else:
+        found = (example,) if isinstance(example, str) else tuple(example)
+    if len(found) != len(fields) or not all(isinstance(text, str) and text.strip() for text in found):
+        raise InputError(f"{where}: should be {' and '.join(fields)}, texts that are not empty")
+    return found
+
+
+def _label(label: object, where: str) -> str | int:
+    if isinstance(label, str) and label.strip():
+        return label
+    if isinstance(label, Integral) and not isinstance(label, bool):
+        return int(label)
+    raise InputError(f"{where}: the label is {label!r}: give a name or an integer")
+
+
+def _word_of(words: Mapping[str, str] | None) -> dict[str, str] | None:
+    return None if words is None else {str(label): word for label, word in words.items()}
+
+
+def _start(start: str | Path, prompt_tokens: int) -> tuple[Start, str]:
+    """Return where to start, and its name."""
+    if start == "vocabulary":
+        return Start(_positive("prompt_tokens", prompt_tokens), "vocabulary"), _INITIALIZATIONS["vocabulary"]
+    if start == "normal":
+        return Start(_positive("prompt_tokens", prompt_tokens), "normal"), _INITIALIZATIONS["normal"]
+    artifact = read_prompt(Path(start))
+    return Start(len(artifact.prompt), artifact=artifact), str(start)
+
+
+def _place(backbone: str | Path | None) -> tuple[Path, Path | None]:
+    """Return the workspace of a backbone, and the model's folder if it is not that of the workspace."""
+    if backbone is None:
+        here = Path.cwd()
+        for root in (here, *here.parents):
+            if (root / ACQUIRED / MANIFEST).is_file():
+                return root, None
+        raise InputError(f"backbone: no workspace with a backbone around {here}: give the folder of a model")
+    folder = Path(backbone).absolute()
+    return (folder, None) if (folder / ACQUIRED / MANIFEST).is_file() else (folder, folder)
+
+
+def _positive(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise InputError(f"{name}: {value!r} should be a whole number of 1 or more")
+    return int(value)
+
+
+def _one_of(name: str, value: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise InputError(f"{name}: {value!r} should be {' or '.join(choices)}")
+    return value
+
+
+def _distinct(name: str, values: Sequence[Number], allowed: Callable[[Number], bool]) -> Sequence[Number]:
+    if not values or len({*values}) < len(values) or not all(map(allowed, values)):
+        raise InputError(f"{name}: {list(values)} should be distinct numbers within their bounds")
+    return values

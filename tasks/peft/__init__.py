@@ -1,0 +1,1 @@
+"""Prompts to adapters of Hugging Face PEFT, and back."""

@@ -1,0 +1,53 @@
+"""The backbone of a tuning on a user's own examples, and the form of template it is asked in."""
+
+from pathlib import Path
+
+from storage.errors import InputError
+from storage.hashing import file_hash
+from storage.prompts.local_backbone import MadeFor, backbone_folder
+from storage.sources.source import AcquiredSource, SourceFile
+from storage.vectors.sentence_vectors import model_hash
+from tasks.tune.initialization import Start
+
+
+def folder_source(folder: Path) -> AcquiredSource:
+    """Return the folder of a model as a source."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: not there: give the folder of a model")
+    files = tuple(
+        SourceFile(path.name, str(path), path.stat().st_size, file_hash(path))
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+    )
+    return AcquiredSource("backbone", f"path:{folder}", "unknown", str(folder), files)
+
+
+def backbone_about(source: AcquiredSource, start: Start, prompt: Path | None, given: Path | None) -> dict[str, str]:
+    """Return source and hash of a backbone, as a tuned prompt will name it.
+
+    A folder that a user gives may hold more than the model: then the hash is the one by which the prompt at the start
+    knows the model.
+
+    Args:
+        source: the backbone.
+        start: where tuning starts.
+        prompt: the folder of the prompt at the start, if there is one.
+        given: the model's folder, if the user named it.
+    """
+    wanted = MadeFor.of(start.artifact.about).hash if start.artifact else ""
+    if wanted and prompt is not None and given is not None:
+        assert start.artifact is not None
+        backbone_folder(prompt, start.artifact.about, given)  # refuses another model
+        found = wanted
+    else:
+        found = model_hash(source)
+    return {"source": source.spec.partition("#")[0], "hash": found}
+
+
+def template_form(start: Start, otherwise: str) -> str:
+    """Return the form of the templates that the prompt at the start was learned with, or `otherwise`."""
+    about = start.artifact.about if start.artifact else {}
+    training, downstream = (
+        part if isinstance(part := about.get(key), dict) else {} for key in ("training", "downstream")
+    )
+    return str(training.get("template") or downstream.get("form") or otherwise)

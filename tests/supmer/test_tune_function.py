@@ -1,0 +1,118 @@
+"""`supmer.tune`: lists become a prompt; what is wrong is said before a model is loaded."""
+
+import numpy as np
+import pytest
+
+from storage.errors import InputError
+from supmer import load_prompt, tune
+from support.training_room import save_backbone
+from support.tuned_prompts import acquire_backbone
+from support.tuning_room import write_learned
+
+TEXTS = [f"the {kind} of number {number}" for number in range(10) for kind in ("river", "city")]
+LABELS = ["0", "1"] * 10
+QUICK = {"shots": 3, "seeds": [1, 2], "learning_rates": [0.1, 1.0], "epochs": 2, "prompt_tokens": 3, "max_length": 40}
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    return save_backbone(tmp_path_factory.mktemp("models") / "t5")
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_backbone_is_a_model_or_that_of_a_workspace_given_or_around(room, backbone):
+    told = []
+    given = tune(
+        TEXTS, LABELS, "given", backbone=backbone, progress=lambda share, note: told.append((share, note)), **QUICK
+    )
+    assert told
+    assert [seed.examples for seed in given.seeds] == [8, 8]
+    acquire_backbone(room / "workspace", backbone)
+    named = tune(TEXTS, LABELS, "named", backbone="workspace", **QUICK)
+    (room / "workspace" / "below").mkdir()
+    around_room = room / "workspace" / "below"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(around_room)
+        around = tune(TEXTS, LABELS, "around", **QUICK)
+    assert given.seeds == named.seeds == around.seeds
+    prompts = [load_prompt(result.folder).prompt for result in (given, named, around)]
+    assert np.array_equal(prompts[0], prompts[1])
+    assert np.array_equal(prompts[0], prompts[2])
+    assert around.folder == around_room / "around"
+    assert around.classifier().labels == ("0", "1")
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_it_starts_from_a_prompt_and_tests_on_what_is_given(room, backbone):
+    write_learned(room / "learned", 4, 1, regularized=True)
+    numbers = np.array([0, 1] * 10)  # of numpy's integers
+    result = tune(TEXTS, numbers, "tuned", backbone=backbone, start="learned", test=(TEXTS[:4], [0, 1, 0, 1]), **QUICK)
+    prompt = load_prompt(result.folder)
+    assert prompt.prompt.shape == (4, 16)
+    assert prompt.about["downstream"]["method"] == "learned"
+    assert [seed.examples for seed in result.seeds] == [4, 4]
+    assert result.score == pytest.approx(np.mean([seed.score for seed in result.seeds]))
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_an_interrupted_call_goes_on_from_its_checkpoints(room, backbone, monkeypatch):
+    from supmer import tuning
+
+    plain = tuning.tune_own
+    lines = []
+    monkeypatch.setattr(tuning, "tune_own", lambda own, output, told, _say: plain(own, output, told, lines.append))
+    monkeypatch.setattr(tuning, "_CHECKPOINT_SECONDS", 1e-6)
+
+    def interrupt(_share, _note):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(TEXTS, LABELS, "tuned", backbone=backbone, work="work", progress=interrupt, **QUICK)
+    result = tune(TEXTS, LABELS, "tuned", backbone=backbone, work="work", **QUICK)
+    assert any("going on from step" in line for line in lines)
+    assert not list((room / "work").iterdir())
+    assert result.seeds == tune(TEXTS, LABELS, "again", backbone=backbone, **QUICK).seeds
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"texts": TEXTS[:-1]}, "texts: 19 examples, but 20 labels"),
+        ({"texts": "text"}, "give a list of texts"),
+        ({"texts": [*TEXTS[:-1], " "]}, "texts: example 19: should be text, texts that are not empty"),
+        ({"texts": [("a", "b", "c"), *TEXTS[1:]]}, "texts: example 0: has 3 texts: give a template"),
+        ({"labels": [*LABELS[:-1], None]}, "texts: example 19: the label is None"),
+        ({"labels": [*LABELS[:-1], 0.5]}, "the label is 0.5"),
+        ({"labels": ["0"] * 20}, "every row to learn from has the label '0'"),
+        ({"texts": [], "labels": []}, "no examples to learn from"),
+        ({"words": {"0": "no"}}, "no word for 1"),
+        ({"template": "{text} {other}"}, "example 0: should be text and other"),
+        ({"shots": 11}, "has 10 examples to learn from"),
+        ({"shots": 0}, "shots: 0 should be a whole number"),
+        ({"epochs": 1.5}, "epochs: 1.5 should be a whole number"),
+        ({"seeds": [1, 1]}, "seeds: [1, 1] should be distinct"),
+        ({"seeds": []}, "seeds: [] should be"),
+        ({"learning_rates": [0.0]}, "learning_rates: [0.0] should be"),
+        ({"form": "question"}, "form: 'question' should be sentinel or instruction"),
+        ({"start": "no-such"}, "no-such: no config.json in it"),
+        ({"backbone": "no-such"}, "no-such: not there"),
+        ({"backbone": None}, "backbone: no workspace with a backbone around"),
+        ({"output": "."}, "is there already"),
+    ],
+)
+def test_what_is_wrong_is_said_before_a_model_is_loaded(room, monkeypatch, change, said):
+    from tasks.tune import own_data
+
+    (room / "model").mkdir()
+    monkeypatch.setattr(own_data, "load_backbone", None)
+    arguments = {"texts": TEXTS, "labels": LABELS, "output": "tuned", "backbone": room / "model"} | QUICK | change
+    with pytest.raises(InputError) as caught:
+        tune(arguments.pop("texts"), arguments.pop("labels"), arguments.pop("output"), **arguments)
+    assert said in str(caught.value)
+    assert not (room / "tuned").exists()
