@@ -1,10 +1,15 @@
-"""Plain-text tables for a terminal: numbers aligned, long text cut to fit, nothing that could move the cursor."""
+"""Tables for a terminal or a pipe: numbers aligned, one line for each row, nothing that could move the cursor."""
 
 import shutil
+import sys
 from collections.abc import Sequence
+from io import StringIO
+from typing import TYPE_CHECKING, Literal
 
-import click
 from rich.cells import cell_len, set_cell_size
+
+if TYPE_CHECKING:
+    from rich.box import Box
 
 GAP = "  "
 NULL = "NULL"
@@ -37,39 +42,70 @@ def cut(text: str, width: int) -> str:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], numeric: Sequence[bool], indent: str = ""
 ) -> list[str]:
-    """Lines of a table that fits into the terminal (120 columns where there is none)."""
-    available = shutil.get_terminal_size((120, 24)).columns - len(indent)
+    """Return the lines of a table, one for each row, numbers to the right.
+
+    In a terminal the longest texts are cut so that a line fits; numbers never are. Elsewhere nothing is cut.
+    """
     cells = [[printable(value) for value in row] for row in rows]
-    natural = [max([cell_len(printable(name)), *(cell_len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
-    widths = _fitted(natural, numeric, available - len(GAP) * (len(columns) - 1))
-
-    def line(values: Sequence[str], nulls: Sequence[bool]) -> str:
-        shown = []
-        for value, room, is_number, is_null in zip(values, widths, numeric, nulls, strict=True):
-            text = cut(value, room)
-            padding = " " * (room - cell_len(text))
-            styled = click.style(text, dim=True) if is_null else text
-            shown.append(padding + styled if is_number else styled + padding)
-        return indent + GAP.join(shown).rstrip()
-
-    header = line([printable(name) for name in columns], [False] * len(columns))
-    body = [line(row, [value is None for value in raw]) for row, raw in zip(cells, rows, strict=True)]
-    return [click.style(header, bold=True), indent + GAP.join("─" * room for room in widths), *body]
+    names = [printable(name) for name in columns]
+    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+    if sys.stdout.isatty():
+        nulls = [[value is None for value in row] for row in rows]
+        lines = _drawn(names, cells, nulls, widths, numeric, shutil.get_terminal_size().columns - len(indent))
+    else:
+        rule = ["─" * width for width in widths]
+        lines = [_aligned(row, widths, numeric) for row in (names, rule, *cells)]
+    return [indent + line.rstrip() for line in lines]
 
 
-def _fitted(natural: Sequence[int], numeric: Sequence[bool], available: int) -> list[int]:
-    """Widths that fit: the widest text columns give way first, numbers never."""
-    widths = list(natural)
-    while sum(widths) > available:
-        widest = max((room for room, is_number in zip(widths, numeric, strict=True) if not is_number), default=0)
-        if widest <= NARROWEST:
-            break
-        second = max(
-            (room for room, number in zip(widths, numeric, strict=True) if not number and room < widest), default=0
-        )
-        tied = [i for i, room in enumerate(widths) if room == widest and not numeric[i]]
-        surplus = sum(widths) - available
-        lowered = max(second, widest - -(-surplus // len(tied)), NARROWEST)
-        for i in tied:
-            widths[i] = lowered
-    return widths
+def _aligned(texts: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    """Return a line for a pipe. Rich would take 35 times as long, which is seconds for some thousand rows."""
+    padded = []
+    for text, width, is_number in zip(texts, widths, numeric, strict=True):
+        padding = " " * (width - cell_len(text))
+        padded.append(padding + text if is_number else text + padding)
+    return GAP.join(padded)
+
+
+def _drawn(
+    names: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    nulls: Sequence[Sequence[bool]],
+    widths: Sequence[int],
+    numeric: Sequence[bool],
+    room: int,
+) -> list[str]:
+    """Return the lines of a table that fits into a terminal, where its numbers leave room for that."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    def styled(text: str, style: str) -> Text:
+        """Return text that is cut, not wrapped; the spaces that fill its cell have no style."""
+        return Text.assemble((text, style), no_wrap=True, overflow="ellipsis")
+
+    drawn = Table(box=_box(), show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="")
+    least = [width if is_number else min(width, NARROWEST) for width, is_number in zip(widths, numeric, strict=True)]
+    for name, width, is_number in zip(names, least, numeric, strict=True):
+        justify: Literal["right", "left"] = "right" if is_number else "left"
+        drawn.add_column(styled(name, "bold"), justify=justify, min_width=width, no_wrap=is_number)
+    for texts, row_nulls in zip(cells, nulls, strict=True):
+        pairs = zip(texts, row_nulls, strict=True)
+        drawn.add_row(*(styled(text, "dim" if is_null else "") for text, is_null in pairs))
+    gaps = len(GAP) * len(names)
+    console = Console(
+        file=StringIO(),
+        width=min(max(room, sum(least) + gaps), sum(widths) + gaps),
+        force_terminal=True,  # click takes the styles out again where they are not wanted
+        color_system="standard",
+    )
+    with console.capture() as captured:
+        console.print(drawn)
+    return captured.get().splitlines()
+
+
+def _box() -> "Box":
+    """Return the frame of a table: a line below the headings and nothing else."""
+    from rich.box import Box
+
+    return Box("    \n    \n ─  \n    \n    \n    \n    \n    \n")
