@@ -15,7 +15,7 @@ PLACEHOLDER = re.compile(r"\{[^{}]*\}|\b[A-Z]{2,}\b")  # of an f-string, or a wo
 
 def advised():
     """Every command between backticks in the packages, placeholders filled in."""
-    for package in ("flows", "model", "storage", "tasks"):
+    for package in ("flows", "model", "storage", "supmer", "tasks"):
         for path in sorted((REPOSITORY / package).rglob("*.py")):
             for found in COMMAND.findall(path.read_text("utf-8")):
                 yield pytest.param(PLACEHOLDER.sub("sample", found), id=f"{path.relative_to(REPOSITORY)}: {found}")
