@@ -3,10 +3,8 @@
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from statistics import fmean
-from typing import TypeVar
 
 from model.text.datasets import SHORT
 from model.text.templates import template_fields
@@ -15,20 +13,17 @@ from storage.atomic import refuse_place
 from storage.errors import InputError
 from storage.prompts.local_backbone import ACQUIRED
 from storage.prompts.prompt_artifact import read_prompt
-from storage.records.labeled_sets import LabeledRow
 from storage.sources.source import MANIFEST, read_manifest
+from supmer.arguments import Labels, distinct, labeled_rows, one_of, positive
 from tasks.labeled.dataset import LabeledDataset, Wording, dataset_of_rows
 from tasks.tune.initialization import Start
 from tasks.tune.own_backbone import backbone_about, folder_source, template_form
 from tasks.tune.own_data import OwnTuning, tune_own
 from tasks.tune.plan import Tuning
 
-Labels = Sequence[str] | Sequence[int]
 Progress = Callable[[float, str], None]
-Number = TypeVar("Number", int, float)
 
 _INITIALIZATIONS = {"vocabulary": "pt-vocabulary", "normal": "pt"}
-_FIELDS = (("text",), ("sentence1", "sentence2"))  # of examples of one and of two texts, where no template names any
 _CHECKPOINT_SECONDS = 60.0
 
 
@@ -140,19 +135,19 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
     tuning = Tuning(
         dataset=dataset.name,
         method=Path(start_name).name,
-        shots=_positive("shots", shots),
-        form=_one_of("form", form or template_form(started, "sentinel"), ("sentinel", "instruction")),
+        shots=positive("shots", shots),
+        form=one_of("form", form or template_form(started, "sentinel"), ("sentinel", "instruction")),
         prompt_tokens=started.tokens,
-        max_length=_positive("max_length", max_length),
-        learning_rates=tuple(_distinct("learning_rates", learning_rates, lambda rate: 0 < rate < float("inf"))),
-        batch_size=_positive("batch_size", batch_size),
-        epochs=_positive("epochs", epochs),
-        evaluate_every=_positive("evaluate_every", evaluate_every),
+        max_length=positive("max_length", max_length),
+        learning_rates=distinct("learning_rates", learning_rates, lambda rate: 0 < rate < float("inf")),
+        batch_size=positive("batch_size", batch_size),
+        epochs=positive("epochs", epochs),
+        evaluate_every=positive("evaluate_every", evaluate_every),
     )
     with tempfile.TemporaryDirectory(prefix="supmer-tune-") as temporary:
         own = OwnTuning(
             tuning=tuning,
-            seeds=tuple(_distinct("seeds", seeds, lambda seed: 0 <= seed < 2**31)),
+            seeds=distinct("seeds", seeds, lambda seed: 0 <= seed < 2**31),
             dataset=dataset,
             start=started,
             start_name=start_name,
@@ -174,50 +169,9 @@ def _dataset(
     texts: Sequence[Texts], labels: Labels, test: tuple[Sequence[Texts], Labels] | None, wording: Wording
 ) -> LabeledDataset:
     fields = template_fields(wording.template or "")
-    train_rows = _rows("texts", texts, labels, fields)
-    test_rows = _rows("test", *test, fields or train_rows[0].fields) if test and train_rows else []
+    train_rows = labeled_rows("texts", texts, labels, fields)
+    test_rows = labeled_rows("test", *test, fields or train_rows[0].fields) if test and train_rows else []
     return dataset_of_rows("texts", train_rows, test_rows, wording)
-
-
-def _rows(name: str, texts: Sequence[Texts], labels: Labels, fields: tuple[str, ...]) -> list[LabeledRow]:
-    if isinstance(texts, str) or isinstance(labels, str):
-        raise InputError(f"{name}: give a list of texts and a list of labels")
-    if len(texts) != len(labels):
-        raise InputError(f"{name}: {len(texts)} examples, but {len(labels)} labels: give one for each")
-    rows = []
-    for number, (example, label) in enumerate(zip(texts, labels, strict=True)):
-        where = f"{name}: example {number}"
-        fields = fields or _usual_fields(example, where)
-        given = _texts(example, fields, where)
-        rows.append(LabeledRow(number + 1, given, _label(label, where), name, number + 1, fields))
-    return rows
-
-
-def _usual_fields(example: Texts, where: str) -> tuple[str, ...]:
-    if isinstance(example, Mapping):
-        return tuple(example)
-    count = 1 if isinstance(example, str) else len(example)
-    if not 1 <= count <= len(_FIELDS):
-        raise InputError(f"{where}: has {count} texts: give a template that names its fields")
-    return _FIELDS[count - 1]
-
-
-def _texts(example: Texts, fields: tuple[str, ...], where: str) -> tuple[str, ...]:
-    if isinstance(example, Mapping):
-        found = tuple(example.get(field, "") for field in fields)
-    else:
-        found = (example,) if isinstance(example, str) else tuple(example)
-    if len(found) != len(fields) or not all(isinstance(text, str) and text.strip() for text in found):
-        raise InputError(f"{where}: should be {' and '.join(fields)}, texts that are not empty")
-    return found
-
-
-def _label(label: object, where: str) -> str | int:
-    if isinstance(label, str) and label.strip():
-        return label
-    if isinstance(label, Integral) and not isinstance(label, bool):
-        return int(label)
-    raise InputError(f"{where}: the label is {label!r}: give a name or an integer")
 
 
 def _word_of(words: Mapping[str, str] | None) -> dict[str, str] | None:
@@ -227,9 +181,9 @@ def _word_of(words: Mapping[str, str] | None) -> dict[str, str] | None:
 def _start(start: str | Path, prompt_tokens: int) -> tuple[Start, str]:
     """Return where to start, and its name."""
     if start == "vocabulary":
-        return Start(_positive("prompt_tokens", prompt_tokens), "vocabulary"), _INITIALIZATIONS["vocabulary"]
+        return Start(positive("prompt_tokens", prompt_tokens), "vocabulary"), _INITIALIZATIONS["vocabulary"]
     if start == "normal":
-        return Start(_positive("prompt_tokens", prompt_tokens), "normal"), _INITIALIZATIONS["normal"]
+        return Start(positive("prompt_tokens", prompt_tokens), "normal"), _INITIALIZATIONS["normal"]
     artifact = read_prompt(Path(start))
     return Start(len(artifact.prompt), artifact=artifact), str(start)
 
@@ -244,21 +198,3 @@ def _place(backbone: str | Path | None) -> tuple[Path, Path | None]:
         raise InputError(f"backbone: no workspace with a backbone around {here}: give the folder of a model")
     folder = Path(backbone).absolute()
     return (folder, None) if (folder / ACQUIRED / MANIFEST).is_file() else (folder, folder)
-
-
-def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise InputError(f"{name}: {value!r} should be a whole number of 1 or more")
-    return int(value)
-
-
-def _one_of(name: str, value: str, choices: Sequence[str]) -> str:
-    if value not in choices:
-        raise InputError(f"{name}: {value!r} should be {' or '.join(choices)}")
-    return value
-
-
-def _distinct(name: str, values: Sequence[Number], allowed: Callable[[Number], bool]) -> Sequence[Number]:
-    if not values or len({*values}) < len(values) or not all(map(allowed, values)):
-        raise InputError(f"{name}: {list(values)} should be distinct numbers within their bounds")
-    return values
