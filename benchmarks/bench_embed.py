@@ -38,9 +38,9 @@ def lay_out(scratch, embedder, sentences, shards, rows):
     folder = scratch / paths.SENTENCES
     folder.mkdir(parents=True)
     texts = []
-    paths = sorted(sentences.glob("*.parquet"))
+    files_there = sorted(sentences.glob("*.parquet"))
     for number in range(shards):
-        table = pq.read_table(paths[number % len(paths)]).slice(number // len(paths) * rows, rows)
+        table = pq.read_table(files_there[number % len(files_there)]).slice(number // len(files_there) * rows, rows)
         pq.write_table(table, folder / f"{number:05d}.parquet")
         texts += table["text"].to_pylist()
     return texts

@@ -10,7 +10,6 @@ from flows.workspace import silence
 from storage import paths
 from storage.errors import InputError
 
-
 EXAMPLES = """\b
 Examples:
   supmer export --to peft my-adapter --prompt artifacts/tuned/movies/supmer

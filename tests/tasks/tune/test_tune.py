@@ -347,4 +347,4 @@ def test_a_new_method_needs_a_row_of_the_table_and_a_module_and_nothing_else(cor
     assert added_method.settings == {"tune.epochs": SMALL["epochs"]}
     scores = query(corpus, "SELECT method, score FROM scores WHERE chosen ORDER BY 1")
     assert scores[0] == (added.name, scores[1][1])  # it does as PT does
-    assert (corpus.root / results.PROMPTS / "first" / added.name / "prompt.safetensors").is_file()
+    assert (corpus.root / paths.TUNED_PROMPTS / "first" / added.name / "prompt.safetensors").is_file()
