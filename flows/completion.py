@@ -12,7 +12,7 @@ import click
 from flows.workspace import find_root
 from storage.errors import InputError
 
-_STAGE = re.compile(r"^  ([\w-]+):\s*$", re.MULTILINE)
+_STAGE = re.compile(r"^  ([\w-]+):\s*$(?!\s*foreach:)", re.MULTILINE)
 
 
 def stage_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

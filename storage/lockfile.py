@@ -3,15 +3,22 @@
 import configparser
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from storage.dvcignore import Ignored
 from storage.errors import InputError
 
 DIRECTORY_SUFFIX = ".dir"
+LOCAL_STAGE = "local"  # a `foreach` over the local sources: `local@corpus-mine` lists the files of one
+CODE_FOLDERS = frozenset({"flows", "model", "storage", "supmer", "tasks"})
+
+
+def is_code(path: str) -> bool:
+    """True if a dependency of dvc.yaml, a file or a folder, is code of the pipeline rather than data."""
+    return path.endswith(".py") or PurePosixPath(path).parts[:1] in {(folder,) for folder in CODE_FOLDERS}
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,12 @@ class Pipeline:
         return self.outputs() | reports
 
     def current(self) -> list[LockedStage]:
-        """Locked stages that dvc.yaml still has; `tune@sst2` belongs to the stage `tune`."""
-        return [stage for name, stage in self.locked.items() if name.partition("@")[0] in self.declared]
+        """Return the locked stages that dvc.yaml still has."""
+        return [stage for stage in self.locked.values() if self.declaration(stage.name)]
+
+    def declaration(self, name: str) -> DeclaredStage | None:
+        """Return what dvc.yaml says of a stage; `tune@sst2` may be declared as such, or by a `foreach` of `tune`."""
+        return self.declared.get(name) or self.declared.get(name.partition("@")[0])
 
     def uncached(self) -> set[str]:
         """Outputs that DVC's cache is not to hold."""
@@ -95,13 +106,30 @@ class Pipeline:
 
 def read_pipeline(root: Path) -> Pipeline:
     """Read dvc.yaml and, if it is there, dvc.lock."""
-    declared = _mapping(_read_yaml(root / "dvc.yaml"), "stages", root / "dvc.yaml")
+    content = _read_yaml(root / "dvc.yaml")
+    declared = _mapping(content, "stages", root / "dvc.yaml")
     locked = _mapping(_read_yaml(root / "dvc.lock"), "stages", root / "dvc.lock")
+    variables = [_read_yaml(root / name) for name in content.get("vars") or () if isinstance(name, str)]
+    expanded = [entry for name, stage in declared.items() for entry in _expanded(name, stage, variables)]
     return Pipeline(
         root,
-        {name: _declared_stage(name, stage) for name, stage in declared.items()},
+        {name: _declared_stage(name, stage) for name, stage in expanded},
         {name: _locked_stage(name, stage) for name, stage in locked.items()},
     )
+
+
+def _expanded(
+    name: str, stage: Mapping[str, Any], variables: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a stage, or those that a `foreach` over a mapping in a file of `vars` stands for."""
+    if not isinstance(stage.get("foreach"), str):
+        yield name, dict(stage)
+        return
+    key = stage["foreach"].removeprefix("${").removesuffix("}")
+    mapping: dict[str, Any] = next((content[key] for content in variables if isinstance(content.get(key), dict)), {})
+    for item in mapping:
+        body = json.loads(json.dumps(stage["do"]).replace("${key}", str(item)))
+        yield f"{name}@{item}", body
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 
 from flows.options import print_json
 from flows.workspace import enter
-from storage.sources.local import SLOTS
+from storage.lockfile import is_code
 
 if TYPE_CHECKING:
     from flows.dvc_state.dag import Node
@@ -42,8 +42,7 @@ def text(nodes: Sequence[Node]) -> list[str]:
     for node in nodes:
         after = f"  ← {', '.join(node.upstream)}" if node.upstream else ""
         lines += [click.style(node.name, bold=True) + after, f"    {node.description}"]
-        lines += [f"    reads   {SLOTS[0]} … {SLOTS[-1]} (local sources)"] if SLOTS[0] in node.inputs else []
-        lines += [f"    reads   {path}" for path in node.inputs if not path.endswith(".py") and path not in SLOTS]
+        lines += [f"    reads   {path}" for path in node.inputs if not is_code(path)]
         lines += [f"    writes  {path}" for path in node.outputs]
     return lines
 
@@ -52,6 +51,11 @@ def mermaid(nodes: Sequence[Node]) -> list[str]:
     """A Mermaid flowchart."""
     lines = ["flowchart LR"]
     for node in nodes:
-        lines.append(f'    {node.name}["{node.name}"]')
-        lines += [f"    {above} --> {node.name}" for above in node.upstream]
+        lines.append(f'    {_plain(node.name)}["{node.name}"]')
+        lines += [f"    {_plain(above)} --> {_plain(node.name)}" for above in node.upstream]
     return lines
+
+
+def _plain(name: str) -> str:
+    """Return a stage's name as an identifier of Mermaid, which takes no @."""
+    return name.replace("@", "-")

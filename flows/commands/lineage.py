@@ -113,6 +113,9 @@ def _print_stage(stage: StageNode, left: str, printed: set[str]) -> None:
             click.echo(f"{below}{'│' if stage.inputs else ' '} {'  ' if number else ''}{line}")
     if stage.code:
         click.echo(f"{below}{'│' if stage.inputs else ' '} code: {', '.join(stage.code)}")
+    for acceptance in stage.accepted:
+        told = f"accepted on {acceptance.time[:10]}, although code changed: {printable(acceptance.reason)}"
+        click.echo(f"{below}{'│' if stage.inputs else ' '} {told}")
     for number, item in enumerate(stage.inputs):
         last = number == len(stage.inputs) - 1
         _print_artifact(item, f"{below}{'└─ ' if last else '├─ '}", f"{below}{'   ' if last else '│  '}", printed)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.completion import stage_names
+from flows.dvc_state.local_inputs import in_columns, is_local
 from flows.dvc_state.recovery import mend
 from flows.lock import workspace_lock
 from flows.options import place_options, print_json, set_option, stage_option
@@ -143,18 +144,17 @@ def _all_fresh(session: Session, nodes: Sequence[Node]) -> list[Outcome]:
 
 
 def _tell_all(outcomes: Sequence[Outcome]) -> None:
-    width = max(len(outcome.stage) for outcome in outcomes)
-    for outcome in outcomes:
+    shown = [outcome for outcome in outcomes if not is_local(outcome.stage)]
+    width = in_columns(outcome.stage for outcome in shown)
+    for outcome in shown:
         click.echo(outcome.line(width))
 
 
 def _say_plan(session: Session, nodes: Sequence[Node], forced: Sequence[str], *, as_json: bool) -> None:
-    from flows.run.plan import plan
+    from flows.run.plan import plan, print_steps
 
     steps = plan(session, nodes, forced)
     if as_json:
         print_json([step.as_json() for step in steps])
         return
-    width = max(len(node.name) for node in nodes)
-    for step in steps:
-        click.echo(step.line(width))
+    print_steps(steps)

@@ -5,10 +5,13 @@ import os
 import click
 
 from flows.completion import stage_names
+from flows.dvc_state.local_inputs import MAPPING, is_local
 from flows.dvc_state.recovery import mend
 from flows.lock import workspace_lock
 from flows.run.session import open_session
 from flows.workspace import enter
+from storage.errors import InputError
+from storage.sources.local import LISTINGS
 
 
 @click.command()
@@ -28,8 +31,20 @@ def command(name: str) -> None:
             mend(root, lock.dead)
         session = open_session((), keep=True)
         from flows.dvc_state.dag import require
-        from flows.run.runner import Places, run_single
 
+        if is_local(name) and session.sources_changed:  # DVC would record this for what inputs.yaml said before
+            raise InputError(f"params.yaml names other local sources than {MAPPING}, which is renewed now: try again")
         nodes = {node.name: node for node in session.pipeline.nodes()}
         require(nodes, name)
+        if is_local(name):
+            from flows.run.listing import run_listing
+
+            run_listing(session, nodes[name], ("dvc asked for it",))
+            return
+        if LISTINGS in nodes[name].inputs:
+            from flows.run.listing import renew_listings
+
+            renew_listings(session, nodes.values())
+        from flows.run.runner import Places, run_single
+
         run_single(session, lock, nodes[name], Places(os.cpu_count() or 1))

@@ -21,14 +21,11 @@ def command(as_json: bool, settings: tuple[str, ...]) -> None:
       supmer status --json | jq -r '.[] | select(.action == "run").stage'
     """
     session = open_session(settings, keep=False)
-    from flows.run.plan import plan
+    from flows.run.plan import plan, print_steps
 
-    nodes = session.pipeline.nodes()
-    steps = plan(session, nodes)
+    steps = plan(session, session.pipeline.nodes())
     if as_json:
         print_json([step.as_json() for step in steps])
     else:
-        width = max((len(node.name) for node in nodes), default=0)
-        for step in steps:
-            click.echo(step.line(width))
+        print_steps(steps)
     click.get_current_context().exit(0 if all(step.action == "fresh" for step in steps) else 1)

@@ -49,9 +49,8 @@ def command(*, whole_cache: bool, memory_mb: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"outputs": outputs, "findings": [asdict(finding) for finding in findings]}, indent=2))
     elif not findings:
-        unmade = [
-            name for name in pipeline.declared if not any(s.name.split("@")[0] == name for s in pipeline.current())
-        ]
+        made = [pipeline.declaration(stage.name) for stage in pipeline.current()]
+        unmade = [name for name, declaration in pipeline.declared.items() if declaration not in made]
         rest = f"; not made yet: {', '.join(unmade)}" if unmade else ""
         click.echo(f"verified: {outputs} outputs of {len(pipeline.current())} stages are whole{rest}")
     else:

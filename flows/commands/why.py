@@ -23,20 +23,27 @@ def command(stage: str, as_json: bool, settings: tuple[str, ...]) -> None:
     session = open_session(settings, keep=False)
     from flows.dvc_state.dag import ancestors, require
     from flows.run.plan import plan
-    from storage.sources.local import inputs_in_words, local_slots
+    from storage.lineage.events import acceptances, read_events
 
     nodes = {node.name: node for node in session.pipeline.nodes()}
     require(nodes, stage)
     node = nodes[stage]
     above = ancestors(nodes, stage)
     steps = {step.stage: step for step in plan(session, [n for n in nodes.values() if n.name in {stage, *above}])}
-    reads = inputs_in_words(node.inputs, session.root, local_slots(session.params.acquire))
+    reads = node.inputs
+    versions = {str(out): str(out.hash_info.value) for out in session.pipeline.stage(stage).outs}
+    accepted = acceptances(read_events(session.root), stage, versions)
     if as_json:
-        print_json(steps[stage].as_json() | {"reads": reads, "writes": node.outputs, "after": node.upstream})
+        told = {"accepted": accepted, "reads": reads, "writes": node.outputs, "after": node.upstream}
+        print_json(steps[stage].as_json() | told)
         return
     click.echo(f"{stage}: {node.description}")
     click.echo(f"  {steps[stage].action}:")
     for reason in steps[stage].why:
         click.echo(f"    {reason}")
+    for acceptance in accepted:
+        click.echo(f"  accepted on {acceptance.time[:10]}: {acceptance.reason}")
+        for change in acceptance.changes:
+            click.echo(f"    although {change}")
     for label, paths in (("reads", reads), ("writes", node.outputs), ("comes after", node.upstream)):
         click.echo(f"  {label}: {', '.join(paths) or 'nothing'}")

@@ -14,7 +14,7 @@ from dvc.stage.cache import RunCacheNotFoundError, StageCache
 from dvc_data.hashfile import load as load_object
 from dvc_data.hashfile.tree import Tree
 
-from flows.dvc_state.local_inputs import listing
+from flows.dvc_state.listings import listing
 from storage.atomic import remove
 from storage.checks.verification import Hashes
 from storage.lockfile import DIRECTORY_SUFFIX

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from dvc.repo import Repo
 from dvc.rwlock import rwlock
 from dvc.stage import PipelineStage
 
+from flows.dvc_state.local_inputs import MAPPING
 from flows.dvc_state.recovery import keep_lock_file
 from storage.errors import InputError, first_line
 
@@ -51,6 +54,7 @@ class Pipeline:
             raise InputError(f"{root}: DVC cannot open this workspace: {first_line(error)}") from error
         self._parsed: list[tuple[int, ...]] = []
         self._stages: Any = None
+        self._thread = threading.RLock()  # DVC's locks hold off other processes, and break between threads
 
     @property
     def has_git(self) -> bool:
@@ -77,7 +81,7 @@ class Pipeline:
     def stage(self, name: str) -> Any:
         """DVC's stage object, as dvc.yaml and dvc.lock have it now; they are parsed again only when they changed."""
         with dvc_errors():
-            now = [_state(self.root / file) for file in ("dvc.yaml", "dvc.lock", "params.yaml")]
+            now = [_state(self.root / file) for file in ("dvc.yaml", "dvc.lock", "params.yaml", MAPPING)]
             if now != self._parsed:
                 self._stages = load_file(self.repo, str(self.root / "dvc.yaml")).stages
                 self._parsed = now
@@ -86,7 +90,7 @@ class Pipeline:
     @contextmanager
     def locked(self) -> Iterator[Any]:
         """Hold DVC's own lock: no dvc command changes anything meanwhile."""
-        with dvc_errors(), self.repo.lock:
+        with self._thread, dvc_errors(), self.repo.lock:
             yield self.repo
 
     @contextmanager
@@ -97,14 +101,20 @@ class Pipeline:
         read = [dep.fs_path for dep in stage.deps]
         write = [out.fs_path for out in stage.outs]
         hardlink = self.repo.config["core"].get("hardlink_lock", False)
-        with dvc_errors(), rwlock(self.repo.tmp_dir, self.repo.fs, " ".join(sys.argv), read, write, hardlink):
+        with self._thread, dvc_errors():
+            claim = rwlock(self.repo.tmp_dir, self.repo.fs, " ".join(sys.argv), read, write, hardlink)
+            claim.__enter__()
+        try:
             yield
+        finally:
+            with self._thread, dvc_errors():
+                claim.__exit__(None, None, None)
 
     def commit(self, name: str) -> None:
         """Write the stage's outputs to DVC's cache and its entry to dvc.lock; hours of work wait for a busy lock."""
         keep_lock_file(self.root)
         deadline = time.monotonic() + COMMIT_SECONDS
-        with dvc_errors():
+        with self._thread, dvc_errors():
             while True:
                 try:
                     self.repo.commit(name, force=True)
@@ -114,6 +124,15 @@ class Pipeline:
                     time.sleep(1)
                 else:
                     return
+
+    def record(self, name: str) -> None:
+        """Commit a stage as `commit` does, within a `dvc repro` that has claimed the folder of its output to read."""
+        keep_lock_file(self.root)
+        with self.locked():
+            stage = self.stage(name)
+            stage.save()
+            inspect.unwrap(type(stage).commit)(stage)
+            stage.dump(update_pipeline=False)
 
 
 def _state(path: Path) -> tuple[int, ...]:

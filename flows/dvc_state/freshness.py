@@ -14,23 +14,35 @@ from dvc_data.hashfile.tree import Tree
 
 from flows.dvc_state.cache_objects import restore_whole
 from flows.dvc_state.dag import Pipeline, dvc_errors
-from flows.dvc_state.local_inputs import Slots, listing, slots_in
-from storage.sources.local import SLOTS, in_words
+from flows.dvc_state.listings import listing
+from flows.dvc_state.local_inputs import is_local, source_in_words
+from storage.lockfile import is_code
 
+Kind = Literal["code", "input", "output", "parameter", "command", "new"]
 State = Literal["fresh", "stale", "restorable"]
 NAMED = 3  # how many changed files a reason names
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a stage is not fresh: a sentence, and what it is about."""
+
+    kind: Kind
+    text: str
 
 
 @dataclass(frozen=True)
 class Freshness:
     """What DVC would do with a stage, and every reason for it.
 
-    `returning` is for those who only look ahead: the hashes of outputs that a restore would bring back unchanged.
+    `kinds` says what the reasons are about. `returning` is for those who only look ahead: the hashes of outputs that a
+    restore would bring back unchanged.
     """
 
     stage: str
     state: State
     reasons: tuple[str, ...]
+    kinds: frozenset[Kind] = frozenset()
     returning: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -46,23 +58,22 @@ def assess(
     """
     with pipeline.locked() as repo:
         stage = pipeline.stage(name)
-        slots = slots_in(stage)
         if any(out.hash_info for out in stage.outs):
             back = {str(dep) for dep in stage.deps if str(dep) in returning and returning[str(dep)] == dep.hash_info}
-            inputs = [*_input_reasons(stage, slots, params, back), *_source_reasons(pipeline.root, stage, slots)]
-            outputs = list(_output_reasons(stage))
+            inputs, outputs = list(_input_reasons(pipeline.root, stage, params, back)), list(_output_reasons(stage))
         else:
-            back, inputs, outputs = set[str](), ["it has not run yet in this workspace"], []
+            back, inputs, outputs = set[str](), [_not_run_yet(pipeline.root, stage)], []
         if not inputs and not outputs:
-            used = [dep for dep in stage.deps if not slots.stands_for_nothing(str(dep))]
-            kept = f"{_count(used, 'input')} and {_count(stage.outs, 'output')} are as dvc.lock has them"
+            kept = f"{_count(stage.deps, 'input')} and {_count(stage.outs, 'output')} are as dvc.lock has them"
             return Freshness(name, "fresh", (kept,))
         held = {} if inputs else {str(out): out.hash_info for out in stage.outs}
         known = params is None or not inputs  # not what supposed parameters would lead to
         restorable = known and _in_cache(repo, stage, back, changed=bool(inputs))
+    reasons = [*inputs, *outputs]
+    texts, kinds = tuple(reason.text for reason in reasons), frozenset(reason.kind for reason in reasons)
     if restorable:
-        return Freshness(name, "restorable", (*inputs, *outputs), held)
-    return Freshness(name, "stale", (*inputs, *outputs))
+        return Freshness(name, "restorable", texts, kinds, held)
+    return Freshness(name, "stale", texts, kinds)
 
 
 def restore(pipeline: Pipeline, name: str) -> bool:
@@ -80,7 +91,7 @@ def _count(things: Collection[Any], name: str) -> str:
 
 def _in_cache(repo: Any, stage: Any, back: Collection[str], *, changed: bool) -> bool:
     with dvc_errors():
-        if any(_is_missing(dep) and (changed or str(dep) not in back) for dep in stage.deps):
+        if any(not dep.exists and (changed or str(dep) not in back) for dep in stage.deps):
             return False
         if changed:  # then dvc.lock's outputs are not the ones wanted: look today's inputs up among earlier runs
             stage.save_deps()
@@ -95,65 +106,68 @@ def _in_cache(repo: Any, stage: Any, back: Collection[str], *, changed: bool) ->
     return True
 
 
-def _input_reasons(stage: Any, slots: Slots, params: Mapping[str, Any] | None, back: Collection[str]) -> Iterator[str]:
+def _not_run_yet(root: Path, stage: Any) -> Reason:
+    if is_local(stage.name):
+        [path] = [str(dep) for dep in stage.deps if not is_code(str(dep))]
+        return Reason("new", f"{source_in_words(root, stage.name, path)} has not been listed yet")
+    return Reason("new", "it has not run yet in this workspace")
+
+
+def _input_reasons(root: Path, stage: Any, params: Mapping[str, Any] | None, back: Collection[str]) -> Iterator[Reason]:
     if stage.cmd_changed:
-        yield "its command in dvc.yaml changed"
+        yield Reason("command", "its command in dvc.yaml changed")
+    if _is_of_version_0_1(stage):
+        yield Reason("code", "dvc.lock was written by version 0.1, which recorded code by module and not by folder")
     for dep in stage.deps:
         if hasattr(dep, "params"):
-            yield from _parameter_reasons(dep, params)
-        elif str(dep) not in {*slots.now, *slots.before, *back} and (status := dep.workspace_status()):
-            yield _changed("code" if str(dep).endswith(".py") else "input", dep, next(iter(status.values())))
+            yield from (Reason("parameter", text) for text in _parameter_reasons(dep, params))
+        elif str(dep) not in back and (status := dep.workspace_status()):
+            what = next(iter(status.values()))
+            if is_code(str(dep)):
+                if dep.hash_info or not _is_of_version_0_1(stage):
+                    yield Reason("code", _changed(f"code {dep}", dep, what))
+            elif is_local(stage.name):
+                yield Reason("input", _changed(source_in_words(root, stage.name, str(dep)), dep, what))
+            else:
+                yield Reason("input", _changed(f"input {dep}", dep, what))
 
 
-def _source_reasons(root: Path, stage: Any, slots: Slots) -> Iterator[str]:
-    """Local sources whose content changed; where a parameter sent a source to another slot, it is compared there."""
-    deps = {str(dep): dep for dep in stage.deps if str(dep) in SLOTS}
-    before = {(source.parameter, source.spec.text): deps[slot] for slot, source in slots.before.items()}
-    for slot, source in slots.now.items():
-        earlier, item = before.get((source.parameter, source.spec.text)), deps[slot]
-        if _is_missing(item):
-            yield f"{in_words(root, source)} is missing"
-        elif earlier is None:
-            continue  # its parameter changed, and is a reason already
-        elif item.get_hash() != earlier.hash_info:
-            yield f"{in_words(root, source)} changed{_difference(item, earlier)}"
+def _is_of_version_0_1(stage: Any) -> bool:
+    """True if dvc.lock knows none of the code folders that dvc.yaml names: version 0.1 listed modules."""
+    folders = [dep for dep in stage.deps if is_code(str(dep)) and not str(dep).endswith(".py")]
+    return bool(folders) and not any(dep.hash_info for dep in folders)
 
 
-def _is_missing(item: Any) -> bool:
-    """Whether it is not there, or is a link that leads nowhere, which DVC takes for something."""
-    return not item.exists or (str(item) in SLOTS and not Path(item.fs_path).exists())
-
-
-def _output_reasons(stage: Any) -> Iterator[str]:
+def _output_reasons(stage: Any) -> Iterator[Reason]:
     for out in stage.outs:
         if status := out.status():
-            yield _changed("output", out, next(iter(status.values())))
+            yield Reason("output", _changed(f"output {out}", out, next(iter(status.values()))))
 
 
-def _changed(kind: str, item: Any, status: str) -> str:
+def _changed(name: str, item: Any, status: str) -> str:
     if status == "deleted":
-        return f"{kind} {item} is missing"
+        return f"{name} is missing"
     if status == "not in cache" and item.exists and not item.changed_checksum():
-        return f"{kind} {item} is not in DVC's cache"
-    if status == "new":
-        return f"{kind} {item} is new"
+        return f"{name} is not in DVC's cache"
+    if status == "new" or not item.hash_info:
+        return f"{name} is new"
     if not item.exists:
-        return f"{kind} {item} is missing"
-    return f"{kind} {item} changed{_difference(item, item)}"
+        return f"{name} is missing"
+    return f"{name} changed{_difference(item)}"
 
 
-def _difference(item: Any, earlier: Any) -> str:
-    """How many files of a folder differ from what dvc.lock has of `earlier`, and the first of them by name.
+def _difference(item: Any) -> str:
+    """Return how many files of a folder differ from what dvc.lock has, and the first of them by name.
 
-    As far as DVC's cache can tell: without the old listing, numbers alone.
+    Without the old listing in DVC's cache (`supmer gc` drops it), numbers alone.
     """
-    if not earlier.hash_info or not earlier.hash_info.isdir or not item.isdir():
+    if not item.hash_info or not item.hash_info.isdir or not item.isdir():
         return ""
     meta, now = listing(item)
     try:
-        before = load_object(item.local_cache, earlier.hash_info)
+        before = load_object(item.local_cache, item.hash_info)
     except FileNotFoundError:
-        had = f"{earlier.meta.nfiles} files, {earlier.meta.size:,} bytes"
+        had = f"{item.meta.nfiles} files, {item.meta.size:,} bytes"
         return f": {meta.nfiles} files, {meta.size:,} bytes (before: {had})"
     old, new = _listing(before), _listing(now)
     differing = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))

@@ -1,50 +1,132 @@
-"""Slots in words: which local source each `inputs/NN` of dvc.yaml stands for, now and when the stage last ran."""
+"""Local sources in dvc.yaml: `inputs.yaml` maps each to its folder or file, and DVC makes a stage of each entry."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from dvc_data.hashfile.build import build
-from dvc_data.hashfile.db import add_update_tree
+import click
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
-from flows.dvc_state.dag import Pipeline
-from storage.sources.local import SLOTS, slots_of
-from storage.sources.source import NamedSource
+from storage.atomic import remove, replacing_file
+from storage.errors import InputError
+from storage.lockfile import CODE_FOLDERS, LOCAL_STAGE, read_pipeline
+from storage.sources.local import (
+    LISTINGS,
+    listing_path,
+    local_files,
+    local_path,
+    local_sources,
+    parameter_of,
+)
+from storage.sources.source import NamedSource, WantedSources, expanded
 
-SECTION = "acquire"
+MAPPING = "inputs.yaml"
+HEADER = "# The local sources of params.yaml, for dvc.yaml. Written by supmer: change params.yaml, not this file.\n"
 
-
-@dataclass(frozen=True)
-class Slots:
-    """The slots of a stage: in use by params.yaml (`now`) and by dvc.lock (`before`), each with its source."""
-
-    now: dict[str, NamedSource] = field(default_factory=dict)
-    before: dict[str, NamedSource] = field(default_factory=dict)
-
-    def stands_for_nothing(self, path: str) -> bool:
-        """Whether a dependency is a slot that is not in use."""
-        return path in SLOTS and path not in self.now
-
-
-def slots_in(stage: Any) -> Slots:
-    """The slots of a stage; none if it does not depend on the sources."""
-    for dep in stage.deps:
-        if SECTION in getattr(dep, "params", ()):
-            now, before = dep.read_params(flatten=False), dep.hash_info.value or {}
-            return Slots(slots_of(now.get(SECTION)), slots_of(before.get(SECTION)))
-    return Slots()
+_OLD_SLOT = re.compile(r"[0-9]{2}|unused")
+_OLD_TEXTS = {b"unused", b"A slot that links here stands for no source.\n"}  # a link that an archive made a file of
+_LONGEST = max(map(len, _OLD_TEXTS))
 
 
-def keep_listings(pipeline: Pipeline, name: str) -> None:
-    """Keep the listing of every linked folder, names and hashes, in DVC's cache: to tell later which files changed."""
-    with pipeline.locked():
-        for dep in pipeline.stage(name).deps:
-            if str(dep) in SLOTS and dep.isdir():
-                add_update_tree(dep.local_cache, listing(dep)[1])
+def is_local(stage: str) -> bool:
+    """True if a stage lists the files of a local source."""
+    return stage.startswith(f"{LOCAL_STAGE}@")
 
 
-def listing(item: Any) -> tuple[Any, Any]:
-    """Size and listing of a folder as it is now; its files are not copied anywhere."""
-    _, meta, tree = build(item.local_cache, item.fs_path, item.fs, "md5", ignore=item.dvcignore, dry_run=True)
-    return meta, tree
+def source_in_words(root: Path, stage: str, path: str) -> str:
+    """Return the source that a stage lists, for a person: `acquire.corpus.mine (/data/texts)`."""
+    parameter = parameter_of(stage.removeprefix(f"{LOCAL_STAGE}@"))
+    return f"{parameter} ({os.path.abspath(root / path)})"  # noqa: PTH100 - Path.absolute keeps `..`
+
+
+def in_columns(stages: Iterable[str]) -> int:
+    """Return the width of the column of stages; the long names of listings may stand out."""
+    names = list(stages)
+    return max((len(name) for name in names if not is_local(name)), default=max(map(len, names), default=0))
+
+
+def sync(root: Path, acquire: WantedSources) -> bool:
+    """Make inputs.yaml say which local sources there are, once all are found usable; return True if it said others."""
+    _remove_slots(root)
+    before = _read_mapping(root)
+    sources = local_sources(acquire)
+    outputs = read_pipeline(root).artifacts() if sources else {}
+    for source in sources.values():
+        local_files(root, source)
+        _check_apart(root, source, outputs)
+    (root / LISTINGS).mkdir(exist_ok=True)
+    mapping = {key: _written(source) for key, source in sources.items()}
+    if before != mapping:
+        _write_mapping(root, mapping)
+    for listing in (root / LISTINGS).glob("*.json"):
+        if f"{LISTINGS}/{listing.name}" not in {listing_path(key) for key in sources}:
+            remove(listing)
+    return before != mapping
+
+
+def _written(source: NamedSource) -> str:
+    """Return a source's place for dvc.yaml: relative where the parameter is, so that a workspace can be moved."""
+    return os.path.normpath(expanded(source.spec.location))
+
+
+def _read_mapping(root: Path) -> dict[str, str] | None:
+    """Return what inputs.yaml says; remove it, and return None, if it is not what supmer writes."""
+    path = root / MAPPING
+    try:
+        content = YAML(typ="safe").load(path.read_bytes())
+    except (FileNotFoundError, UnicodeDecodeError, YAMLError):
+        content = None
+    if isinstance(content, dict) and isinstance(content.get(LOCAL_STAGE), dict) and len(content) == 1:
+        return dict(content[LOCAL_STAGE])
+    remove(path)
+    return None
+
+
+def _write_mapping(root: Path, mapping: dict[str, str]) -> None:
+    yaml = YAML(typ="safe")
+    yaml.default_flow_style = False
+    yaml.allow_unicode = True
+    yaml.width = 1 << 16
+    with replacing_file(root / MAPPING) as beside, beside.open("w", encoding="utf-8") as file:
+        file.write(HEADER)
+        yaml.dump({LOCAL_STAGE: mapping}, file)
+
+
+def _check_apart(root: Path, source: NamedSource, outputs: dict[str, str]) -> None:
+    """Refuse a source that overlaps with what stages write, or lies among the code."""
+    real = local_path(root, source).resolve()
+    for path, stage in outputs.items():
+        output = (root / path).resolve()
+        if not path.startswith(f"{LISTINGS}/") and (output.is_relative_to(real) or real.is_relative_to(output)):
+            raise InputError(
+                f"{source.parameter}: {real}: overlaps with {path}, which {stage} writes: copy the files elsewhere"
+            )
+    if any(real.is_relative_to(root / folder) for folder in CODE_FOLDERS):
+        raise InputError(f"{source.parameter}: {real}: lies among the program's code: keep the files elsewhere")
+
+
+def _remove_slots(root: Path) -> None:
+    """Remove the numbered links of version 0.1; what they lead to is left alone."""
+    slots = sorted(_old_slots(root))
+    for slot in slots:
+        slot.unlink()
+    if slots:
+        click.echo(
+            f"{LISTINGS}/: the {len(slots)} numbered links of version 0.1 are removed, the files they led to are not "
+            f"touched; {MAPPING} lists local sources now",
+            err=True,
+        )
+
+
+def _old_slots(root: Path) -> Iterator[Path]:
+    for path in (root / LISTINGS).glob("*"):
+        if _OLD_SLOT.fullmatch(path.name) and (path.is_symlink() or _was_link(path)):
+            yield path
+
+
+def _was_link(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size <= _LONGEST and path.read_bytes() in _OLD_TEXTS

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from flows.run.measure import measured
 from storage.errors import InputError
 from storage.hashing import json_hash
+from storage.lockfile import LOCAL_STAGE, is_code
+from storage.sources.local import LISTINGS, local_sources
 from tasks.params.file import load
 from tasks.stage.contract import FanOut, Record, Reporter, Stage
 
@@ -31,19 +33,26 @@ class Fingerprint:
 
 
 def fingerprint(pipeline: Pipeline, name: str, params: Params) -> Fingerprint:
-    """The fingerprint of a stage as things are now; libraries that decide results count as code."""
+    """Return the fingerprint of a stage as things are now; libraries that decide results count as code."""
     with pipeline.locked():
         stage = pipeline.stage(name)
-        inputs = {str(dep): dep.get_hash().value for dep in stage.deps if not hasattr(dep, "params")}
+        inputs = _hashes(stage)
+        if LISTINGS in inputs:  # the files behind the listings must not change either while the stage runs
+            for key in local_sources(params.acquire):
+                inputs |= _hashes(pipeline.stage(f"{LOCAL_STAGE}@{key}"))
         sections = [section for dep in stage.deps for section in getattr(dep, "params", ())]
     values = params.model_dump(mode="json")
     libraries = {library: version(library) for library in DECIDING_LIBRARIES}
-    code = json_hash([{path: value for path, value in inputs.items() if path.endswith(".py")}, libraries])
+    code = json_hash([{path: value for path, value in inputs.items() if is_code(path)}, libraries])
     return Fingerprint(json_hash([inputs, {name: _at(values, name) for name in sections}, libraries]), code)
 
 
+def _hashes(stage: Any) -> dict[str, str]:
+    return {str(dep): dep.get_hash().value for dep in stage.deps if not hasattr(dep, "params")}
+
+
 def _at(values: Any, key: str) -> Any:
-    """A section or, by a dotted key, one value of it."""
+    """Return a section or, by a dotted key, one value of it."""
     for part in key.split("."):
         values = values[part]
     return values
@@ -80,7 +89,7 @@ def refuse_changed(pipeline: Pipeline, stage: Stage) -> None:
 
 def execute(stage: Stage, allowed: Callable[[], None]) -> Record:
     """Run the stage's function and publish its outputs, if `allowed` does not refuse; return its record."""
-    run: Any = import_module(f"tasks.{stage.name}.stage").run
+    run: Any = import_module(f"tasks.{stage.name.partition('@')[0]}.stage").run
     stage.start()
     with measured() as usage:
         record: Record = run(stage)

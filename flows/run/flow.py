@@ -23,7 +23,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from flows.dvc_state.cache_objects import drop_damaged_objects
 from flows.dvc_state.dag import Node, Pipeline, ancestors
 from flows.dvc_state.freshness import assess, restore
-from flows.dvc_state.local_inputs import keep_listings
+from flows.dvc_state.listings import keep_listings
 from flows.retries import ONCE, Retries
 from flows.run.execution import execute, prepare, refuse_changed
 from flows.run.interrupt import stop_on_signals

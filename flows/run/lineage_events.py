@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any, Literal
 
-from flows.dvc_state.local_inputs import slots_in
 from storage.lineage.events import Artifact, StageEvent, emit, read_events, run_that_made
 from storage.parquet import count_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import datetime
     from pathlib import Path
 
@@ -20,16 +19,14 @@ if TYPE_CHECKING:
 def announce(
     pipeline: Pipeline,
     node: Node,
-    state: Literal["START", "COMPLETE", "FAIL"],
+    state: Literal["START", "COMPLETE", "FAIL", "OTHER"],
     run_id: str,
     time: datetime,
     record: dict[str, Any],
 ) -> None:
     """Append one event; a complete stage's says what it read and wrote, by the hashes DVC knows them by."""
-    from prefect.runtime import flow_run
-
     stage = pipeline.stage(node.name)
-    complete = state == "COMPLETE"
+    told = state in {"COMPLETE", "OTHER"}
     emit(
         pipeline.root,
         StageEvent(
@@ -37,11 +34,11 @@ def announce(
             state=state,
             run_id=run_id,
             time=time,
-            inputs=tuple(_inputs(pipeline.root, stage)) if complete else (),
-            outputs=tuple(_artifact(pipeline.root, out, str(out)) for out in stage.outs if complete),
+            inputs=tuple(_artifact(pipeline.root, dep) for dep in stage.deps if told and not hasattr(dep, "params")),
+            outputs=tuple(_artifact(pipeline.root, out) for out in stage.outs if told),
             parameters={name: dep.read_params()[name] for dep in stage.deps for name in getattr(dep, "params", ())},
             git_commit=git_commit(pipeline.root),
-            prefect_run_id=flow_run.id,
+            prefect_run_id=_prefect_run(),
             record=record,
         ),
     )
@@ -53,20 +50,21 @@ def is_recorded(pipeline: Pipeline, node: Node) -> bool:
     return run_that_made(read_events(pipeline.root), node.name, versions) is not None
 
 
-def _inputs(root: Path, stage: Any) -> Iterator[Artifact]:
-    """What a stage read; a local source goes by where it lies, because its slot may be another's next time."""
-    slots = slots_in(stage)
-    for dep in stage.deps:
-        if not hasattr(dep, "params") and not slots.stands_for_nothing(str(dep)):
-            source = slots.now.get(str(dep))
-            yield _artifact(root, dep, source.spec.location if source else str(dep))
+def _prefect_run() -> str | None:
+    """Return the id of the Prefect run this is part of; nothing is imported to find out that there is none."""
+    if "prefect" not in sys.modules:
+        return None
+    from prefect.runtime import flow_run
+
+    run_id: str | None = flow_run.id
+    return run_id
 
 
-def _artifact(root: Path, item: Any, name: str) -> Artifact:
+def _artifact(root: Path, item: Any) -> Artifact:
     # Rows of our own shards only: what a source holds is the user's, and may be anything.
     shards = list((root / str(item)).rglob("*.parquet")) if item.isdir() and not item.IS_DEPENDENCY else []
     rows = sum(map(count_rows, shards)) if shards else None
-    return Artifact(name, str(item.get_hash().value), int(item.get_meta().size or 0), rows)
+    return Artifact(str(item), str(item.get_hash().value), int(item.get_meta().size or 0), rows)
 
 
 def git_commit(root: Path) -> str | None:

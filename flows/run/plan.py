@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import click
 
 from flows.dvc_state.dag import Node
 from flows.dvc_state.freshness import assess
+from flows.dvc_state.local_inputs import in_columns, is_local
 from flows.run.session import Session
 
 WOULD = {"fresh": "fresh", "restorable": "restore", "stale": "run"}
@@ -34,6 +35,23 @@ class Step:
         return head + "".join(f"\n{'':<{width + 11}}{reason}" for reason in self.why[1:])
 
 
+def _after(step: Step, above: Sequence[str], steps: Mapping[str, Step]) -> Step:
+    """Return a step after stages that would run; where they list local sources, their reasons are its own."""
+    why = () if step.action == "fresh" else step.why
+    listed = [reason for name in above if is_local(name) for reason in steps[name].why]
+    why += tuple(reason for reason in listed if not _is_told(reason, step.why))
+    others = [name for name in above if not is_local(name)]
+    if others and step.action != "run":
+        why = (f"{', '.join(others)} would run before it, and may change its input",)
+    return Step(step.stage, "run", why)
+
+
+def _is_told(reason: str, why: Iterable[str]) -> bool:
+    """True if the parameter of a local source is a reason already."""
+    parameter = reason.partition(" ")[0]
+    return any(own.startswith(f"parameter {parameter} ") for own in why)
+
+
 def plan(session: Session, nodes: Sequence[Node], forced: Sequence[str] = ()) -> list[Step]:
     """Assess the stages in order; what comes after a stage that would run may have to run too."""
     steps: dict[str, Step] = {}
@@ -46,7 +64,15 @@ def plan(session: Session, nodes: Sequence[Node], forced: Sequence[str] = ()) ->
         else:
             step = Step(node.name, WOULD[freshness.state], freshness.reasons)
         above = [name for name in node.upstream if name in steps and steps[name].action == "run"]
-        if above and step.action != "run":
-            step = Step(node.name, "run", (f"{', '.join(above)} would run before it, and may change its input",))
+        if above:
+            step = _after(step, above, steps)
         steps[node.name] = step
     return list(steps.values())
+
+
+def print_steps(steps: Iterable[Step]) -> None:
+    """Print a plan for a person; listings of local sources that are fresh are left out."""
+    shown = [step for step in steps if step.action != "fresh" or not is_local(step.stage)]
+    width = in_columns(step.stage for step in shown)
+    for step in shown:
+        click.echo(step.line(width))

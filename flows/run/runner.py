@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flows.dvc_state.local_inputs import in_columns, is_local
 from flows.lock import Lock
 from flows.retries import Retries
 from flows.run.console import ConsoleReporter
@@ -50,7 +51,12 @@ def run_here(
 ) -> list[Outcome]:
     """Run the stages and print what becomes of each."""
     colour = click.get_current_context().color  # stages end in threads, which have no context
-    width = max(len(node.name) for node in nodes)
+    width = in_columns(node.name for node in nodes)
+
+    def told(outcome: Outcome) -> None:
+        if outcome.verdict != "cached" or not is_local(outcome.stage):
+            click.echo(outcome.line(width), color=colour)
+
     died = start_prefect(session.root, lock)
     lock.mended = died  # every stage is looked at now, and what the crash kept from the record is put there
     from flows.run.flow import Run, run_flow
@@ -62,7 +68,7 @@ def run_here(
             reporter=ConsoleReporter(),
             shard_runner=runner,
             forced=forced,
-            told=lambda outcome: click.echo(outcome.line(width), color=colour),
+            told=told,
             after_crash=died,
             retries=retries,
         )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flows.dvc_state.local_inputs import sync
 from flows.lock import is_free
 from flows.options import overlaid, persisted
 from flows.workspace import enter
-from storage.sources.local import sync_links
 from tasks.params.schema import Params
 
 if TYPE_CHECKING:
@@ -27,15 +27,16 @@ class Session:
     params: Params
     pipeline: Pipeline
     what_if: dict[str, Any] | None  # the parameters of a question that leaves params.yaml alone
+    sources_changed: bool = False  # inputs.yaml named other local sources until now
 
 
 def open_session(settings: Sequence[str], *, keep: bool) -> Session:
     """Enter the workspace with `-S` settings: kept in params.yaml by who holds the workspace, else only supposed."""
     root = enter()
-    what_if = None
+    what_if, sources_changed = None, False
     params, supposed = overlaid(root, settings)
     if keep or (supposed is None and is_free(root)):  # a question changes nothing, least of all under a run's feet
-        sync_links(root, params.acquire)
+        sources_changed = sync(root, params.acquire)
     if keep:  # last, when nothing is left to refuse
         for line in persisted(root, settings)[1]:
             click.echo(f"params.yaml: {line}", err=True)
@@ -43,4 +44,4 @@ def open_session(settings: Sequence[str], *, keep: bool) -> Session:
         what_if = supposed
     from flows.dvc_state.dag import Pipeline
 
-    return Session(root, params, Pipeline(root), what_if)
+    return Session(root, params, Pipeline(root), what_if, sources_changed)

@@ -36,7 +36,7 @@ def tell_prefect(
 
         if FlowRunContext.get() is None:
             return
-        create_markdown_artifact(page(node, why, record), key=node.name, description=node.description)
+        create_markdown_artifact(page(node, why, record), key=node.name.replace("@", "-"), description=node.description)
         if node.name in DETAILS:
             title, details = DETAILS[node.name]
             rows = details(root, record)

@@ -3,15 +3,24 @@
 import difflib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from storage.errors import InputError
-from storage.lineage.events import read_events, run_that_made
-from storage.lockfile import LockedPath, LockedStage, Pipeline, cache_folder, directory_object, flat
-from storage.sources.local import SLOTS, slots_of
-from storage.sources.source import MANIFEST, AcquiredSource, NamedSource, read_manifest
+from storage.lineage.events import Acceptance, acceptances, read_events, run_that_made
+from storage.lockfile import (
+    LOCAL_STAGE,
+    LockedPath,
+    LockedStage,
+    Pipeline,
+    cache_folder,
+    directory_object,
+    flat,
+    is_code,
+)
+from storage.sources.local import parameter_of
+from storage.sources.source import MANIFEST, AcquiredSource, read_manifest
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,7 @@ class StageNode:
     prefect_run_id: str | None
     parameters: dict[str, Any]
     code: dict[str, str]
+    accepted: tuple[Acceptance, ...]
     inputs: tuple["ArtifactNode", ...]
 
 
@@ -97,7 +107,7 @@ class Ancestry:
             raise InputError(f"{path}: not made yet: `supmer run {stage}` makes it")
         return self._artifact(locked)
 
-    def _artifact(self, used: LockedPath, source: NamedSource | None = None) -> ArtifactNode:
+    def _artifact(self, used: LockedPath, parameter: str | None = None) -> ArtifactNode:
         maker = self._makers.get(used.path) or next(
             (stage for path, stage in self._makers.items() if Path(used.path).is_relative_to(path)), None
         )
@@ -109,7 +119,6 @@ class Ancestry:
         rows = self._row_count(used, maker) if note is None else None
         folder = self.pipeline.root / used.path
         sources = tuple(read_manifest(folder)) if (folder / MANIFEST).is_file() else ()
-        parameter = f"{source.parameter}={source.spec.text}" if source else None
         return ArtifactNode(used.path, parameter, used.md5, used.bytes, rows, note, sources, node)
 
     def _stage(self, stage: LockedStage) -> StageNode:
@@ -117,7 +126,7 @@ class Ancestry:
             versions = {output.path: output.md5 or "" for output in stage.outputs}
             run = run_that_made(self.events, stage.name, versions)
             self._rows[stage.name] = run.rows if run else {}
-            code = {item.path: item.md5 or "" for item in stage.inputs if item.path.endswith(".py")}
+            code = {item.path: item.md5 or "" for item in stage.inputs if is_code(item.path)}
             self._stages[stage.name] = StageNode(
                 stage.name,
                 run.time if run else None,
@@ -127,16 +136,34 @@ class Ancestry:
                 run.prefect_run_id if run else None,
                 flat(stage.parameters),
                 code,
+                tuple(acceptances(self.events, stage.name, versions)),
                 tuple(self._inputs(stage)),
             )
         return self._stages[stage.name]
 
     def _inputs(self, stage: LockedStage) -> Iterator[ArtifactNode]:
-        """What a stage read apart from code; of the slots for local sources, those that were in use."""
-        sources = slots_of(stage.parameters.get("acquire"))
+        """Yield what a stage read apart from code; a folder that holds outputs of other stages goes by these."""
+        name, _, key = stage.name.partition("@")
         for item in stage.inputs:
-            if not item.path.endswith(".py") and (item.path not in SLOTS or item.path in sources):
-                yield self._artifact(item, sources.get(item.path))
+            if is_code(item.path):
+                continue
+            for output in list(self._outputs_below(item)) or [item]:
+                source = f"{parameter_of(key)}=path:{item.path}" if name == LOCAL_STAGE else None
+                yield self._artifact(output, source)
+
+    def _outputs_below(self, used: LockedPath) -> Iterator[LockedPath]:
+        """Yield the outputs in a folder that a stage read, in the versions that it read."""
+        outputs = [path for path in sorted(self._makers) if path != used.path and Path(path).is_relative_to(used.path)]
+        if not outputs or used.md5 is None:
+            return
+        try:
+            listing = directory_object(cache_folder(self.pipeline.root), used.md5) or {}
+        except (ValueError, KeyError, TypeError):
+            listing = {}
+        for path in outputs:
+            current = self.pipeline.locked_output(path)
+            md5 = listing.get(str(Path(path).relative_to(used.path)), current.md5 if current else None)
+            yield replace(current, md5=md5) if current else LockedPath(path, md5, None, None)
 
     def _row_count(self, used: LockedPath, maker: LockedStage | None) -> int | None:
         known = self._rows.get(maker.name, {}).get(used.path) if maker else None

@@ -31,10 +31,13 @@ class Artifact:
 
 @dataclass(frozen=True)
 class StageEvent:
-    """A stage started, completed or failed; `record` holds rows, bytes, seconds, peak memory, outcome, why, error."""
+    """A stage started, completed, failed or (OTHER) was accepted as it is.
+
+    `record` holds rows, bytes, seconds, peak memory, outcome, why, error; of an acceptance, the reason a person gave.
+    """
 
     stage: str
-    state: Literal["START", "COMPLETE", "FAIL"]
+    state: Literal["START", "COMPLETE", "FAIL", "OTHER"]
     run_id: str
     time: datetime
     inputs: tuple[Artifact, ...] = ()
@@ -158,6 +161,33 @@ def run_that_made(events: list[dict[str, Any]], stage: str, versions: Mapping[st
         if all(_version(written.get(path, {})) == md5 for path, md5 in versions.items()):
             return _stage_run(stage, event, written)
     return None
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """A person's word that a result stands although its code changed."""
+
+    time: str
+    reason: str
+    changes: tuple[str, ...]
+
+
+def acceptances(events: list[dict[str, Any]], stage: str, versions: Mapping[str, str]) -> list[Acceptance]:
+    """Return the acceptances of these outputs of a stage since they were made, oldest first (md5 by path)."""
+    accepted: list[Acceptance] = []
+    for event in events:
+        if event.get("job", {}).get("name") != stage:
+            continue
+        written = {output.get("name"): output for output in event.get("outputs", [])}
+        if event.get("eventType") == "COMPLETE":
+            accepted.clear()
+        elif event.get("eventType") == "OTHER" and all(
+            _version(written.get(path, {})) == md5 for path, md5 in versions.items()
+        ):
+            record = event.get("run", {}).get("facets", {}).get("supmer_stage", {}).get("record", {})
+            changes = tuple(map(str, record.get("why", ())))
+            accepted.append(Acceptance(str(event.get("eventTime")), str(record.get("accepted", "")), changes))
+    return accepted
 
 
 def _version(dataset: Mapping[str, Any]) -> str | None:

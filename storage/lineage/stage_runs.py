@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.lineage.events import read_events, run_that_made
-from storage.lockfile import LockedStage, Pipeline, flat, read_pipeline
+from storage.lockfile import LOCAL_STAGE, LockedStage, Pipeline, flat, read_pipeline
 from storage.parquet import count_rows
 
 
@@ -35,7 +35,12 @@ class StageFacts:
 def stages_above(root: Path, inputs: Sequence[str]) -> tuple[list[StageFacts], tuple[str, ...]]:
     """Every stage that what lies at `inputs` was made by, directly or not, upstream first; and those that made it."""
     pipeline = read_pipeline(root)
-    makers = {output.path: stage for stage in pipeline.current() for output in stage.outputs}
+    makers = {
+        output.path: stage
+        for stage in pipeline.current()
+        if stage.name.partition("@")[0] != LOCAL_STAGE  # sources are told of elsewhere
+        for output in stage.outputs
+    }
     # A stage forced later may give the same bytes: the first run that made them stays the one that is told, so that
     # the same inputs give the same report.
     events = list(reversed(read_events(root)))
@@ -65,6 +70,7 @@ def _facts(
     pipeline: Pipeline, stage: LockedStage, upstream: tuple[str, ...], events: list[dict[str, Any]]
 ) -> StageFacts:
     run = run_that_made(events, stage.name, {output.path: output.md5 or "" for output in stage.outputs})
+    declaration = pipeline.declaration(stage.name)
     rows = {
         output.path: sum(map(count_rows, shards))
         for output in stage.outputs
@@ -72,7 +78,7 @@ def _facts(
     }
     return StageFacts(
         stage.name,
-        pipeline.declared[stage.name.partition("@")[0]].description,
+        declaration.description if declaration else "",
         upstream,
         flat(stage.parameters),
         rows,

@@ -1,6 +1,7 @@
 """Stage `acquire`: bring in what comes from outside, check that it works, and write down what it is."""
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
 import orjson
@@ -11,7 +12,7 @@ from storage.atomic import remove, write_bytes
 from storage.errors import InputError, first_line
 from storage.hashing import file_hash, json_hash
 from storage.sources.hub import fetch_repository
-from storage.sources.local import local_files, local_path, sync_links, written_folder
+from storage.sources.local import local_files, local_path, read_listing, written_folder
 from storage.sources.source import (
     NAMED_ROLES,
     SINGLE_ROLES,
@@ -35,7 +36,6 @@ _LOCAL = {"local_files_only": True, "trust_remote_code": False}  # a model bring
 
 def run(stage: Stage) -> Record:
     """Acquire every source of params.yaml; one manifest a role."""
-    sync_links(stage.root, stage.params.acquire)
     sources = named_sources(stage.params.acquire)
     results = stage.map("fetch", fetch, [_shard(stage.root, source) for source in sources], unit="sources")
     found = list(zip(sources, results, strict=True))
@@ -56,13 +56,10 @@ def run(stage: Stage) -> Record:
 
 
 def _shard(root: Path, source: NamedSource) -> Shard:
-    """One source as a shard. A local file counts as unchanged while it is the same file of the same size and times."""
+    """Return one source as a shard; that of a local source depends on the hashes of its files."""
     payload: Record = {"role": source.role, "spec": source.spec.text}
     if source.spec.kind is Kind.PATH:
-        states = [(name, Path(path).stat()) for name, path in local_files(root, source).items()]
-        payload["local"] = json_hash(
-            [[name, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino] for name, state in states]
-        )
+        payload["local"] = json_hash(_listed(root, source))
     return Shard(f"{source.role}/{source.name}", payload, hint={"name": source.name, "root": str(root)})
 
 
@@ -110,9 +107,17 @@ def fetch(payload: Record, folder: Path) -> Record:
             facts = check_backbone(files) if source.role == "backbone" else check_embedder(files)
     except InputError as error:
         raise InputError(f"{source.parameter}: {source.spec.text.partition('#')[0]}: {error}") from error
-    places = local_files(root, source) if stays else {name: str(files / name) for name in _names(files)}
-    listed = [_file_record(Path(path), name) for name, path in places.items()]
+    listed = _listed(root, source) if stays else [_file_record(files / name, name) for name in _names(files)]
     return {"licence": licence, "revision": revision, "stays": stays, "facts": facts, "files": listed}
+
+
+def _listed(root: Path, source: NamedSource) -> list[Record]:
+    """Return the files of a local source as they were listed; refuse those that changed since."""
+    files = read_listing(root, source)
+    sizes = {name: Path(path).stat().st_size for name, path in local_files(root, source).items()}
+    if sizes != {file.name: file.bytes for file in files}:
+        raise InputError(f"{source.parameter}: its files changed after they were listed: run again")
+    return [asdict(file) for file in files]
 
 
 def _copy(places: dict[str, str], files: Path) -> None:

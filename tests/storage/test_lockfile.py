@@ -147,3 +147,19 @@ def test_expanded_stages_belong_to_their_template(tmp_path):
     )
 
     assert read_pipeline(tmp_path).outputs() == {"out/a": "tune@a"}
+
+
+def test_a_foreach_over_a_file_of_vars_gives_a_stage_for_each_key_that_is_there_now(tmp_path):
+    (tmp_path / "dvc.yaml").write_text(
+        "vars: [inputs.yaml]\nstages: {local: {foreach: '${local}', do: {cmd: x, outs: ['inputs/${key}.json']}}}\n"
+    )
+    (tmp_path / "inputs.yaml").write_text("local: {a: /x, b: /y}\n")
+    entry = "{outs: [{path: inputs/%s.json, hash: md5, md5: abc, size: 1}]}"
+    (tmp_path / "dvc.lock").write_text(f"stages: {{local@a: {entry % 'a'}, local@gone: {entry % 'gone'}}}\n")
+
+    pipeline = read_pipeline(tmp_path)
+
+    assert pipeline.outputs() == {"inputs/a.json": "local@a", "inputs/b.json": "local@b"}
+    assert [stage.name for stage in pipeline.current()] == ["local@a"]
+    (tmp_path / "inputs.yaml").write_text("local: {}\n")
+    assert read_pipeline(tmp_path).outputs() == {}

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import orjson
 import pytest
+from ruamel.yaml import YAML
 
 from conftest import write_corpus
 from storage.sources.source import read_manifest
@@ -17,7 +18,7 @@ def workspace(workspace, prefect_api):
 
 
 def fresh_for_dvc(workspace):
-    return "up to date" in workspace.run("status", "acquire", program="dvc")
+    return "up to date" in workspace.run("status", "--with-deps", "acquire", program="dvc")
 
 
 def reasons(workspace):
@@ -96,32 +97,95 @@ def test_sources_that_swap_places_or_go_are_followed_by_both(workspace):
 def test_a_folder_that_is_gone_is_named_by_both_and_fresh_when_it_is_back(workspace):
     folder = workspace.root / "texts"
     folder.rename(workspace.root / "elsewhere")
-    assert "No such file or directory" in workspace.run("status", program="dvc", expect=255)
+    assert "deleted:            texts" in workspace.run("status", program="dvc")
     told = f"acquire.corpus.own: {folder}: no such file or folder"
     assert workspace.run("status", expect=2).startswith(f"supmer: {told}")
-    # A question that renews no links meets the one that leads nowhere.
-    supposed = workspace.run("status", "-S", "sample.min_words=60", expect=1)
+    supposed = workspace.run("status", "-S", "sample.min_words=60", expect=1)  # a question that changes nothing
     assert f"acquire.corpus.own ({folder}) is missing" in supposed
     (workspace.root / "elsewhere").rename(folder)
     assert reasons(workspace) == []
 
 
-def test_people_are_told_of_sources_not_of_slots(workspace):
-    told = workspace.run("why", "acquire")
-    assert "reads: acquire.backbone (" in told
-    assert f"acquire.corpus.own ({workspace.root}/texts)" in told
+def test_people_are_told_of_sources(workspace):
+    told = workspace.run("why", "local@corpus-own")
+    assert "List the files of a local source" in told
+    assert "reads: texts, " in told
+    assert "local@corpus-own" in workspace.run("why", "acquire")
     lineage = workspace.run("lineage", "data/sources/corpus")
+    assert "inputs/corpus-own.json" in lineage
     assert "acquire.corpus.own=path:texts" in lineage
     lines = (workspace.root / "lineage/events.jsonl").read_bytes().splitlines()
     inputs = [one["name"] for event in map(orjson.loads, lines) for one in event["inputs"]]
     assert "texts" in inputs
-    assert "inputs/" not in told + lineage + " ".join(inputs)
-    assert "inputs/01 … inputs/32 (local sources)" in workspace.run("dag")
+    dag = workspace.run("dag")
+    assert "local@corpus-own\n" in dag
+    assert "    reads   texts\n    writes  inputs/corpus-own.json\n" in dag
+    assert "tasks/" not in dag
+
+
+def test_a_file_that_no_pattern_takes_costs_a_listing_and_no_more(workspace):
+    workspace.run("run", "acquire", "-S", "acquire.corpus.own=path:texts#path=first.jsonl")
+    assert reasons(workspace) == []
+    (workspace.root / "texts/second.jsonl").write_text('{"text": "x"}\n')
+    workspace.run("repro", "acquire", program="dvc")
+    [own] = read_manifest(workspace.root / "data/sources/corpus")
+    assert [file.name for file in own.files] == ["first.jsonl"]
+    assert reasons(workspace) == []
+
+
+def test_a_listing_that_was_deleted_is_restored(workspace):
+    (workspace.root / "inputs/corpus-own.json").unlink()
+    output = workspace.run("run", "acquire")
+    assert "local@corpus-own  restored" in output
+    assert "acquire  cached" in output
+    assert reasons(workspace) == []
+
+
+def test_dvc_refuses_to_list_for_a_source_that_params_yaml_has_elsewhere_by_now(workspace):
+    root = workspace.root
+    write_corpus(root / "others/one.jsonl", 5, 5)
+    write_corpus(root / "texts/third.jsonl", 3, 5)
+    edit(workspace, ("    own: path:texts\n", "    own: path:others\n"))
+    refused = workspace.run("repro", "acquire", program="dvc", expect=255)
+    assert "params.yaml names other local sources than inputs.yaml, which is renewed now: try again" in refused
+    workspace.run("repro", "acquire", program="dvc")
+    assert reasons(workspace) == []
+    [own] = read_manifest(root / "data/sources/corpus")
+    assert [file.path for file in own.files] == ["others/one.jsonl"]
+
+
+def test_a_workspace_of_version_0_1_goes_on_with_a_line_and_its_results_can_be_accepted(workspace):
+    root = workspace.root
+    lock = YAML(typ="safe").load((root / "dvc.lock").read_text())
+    lock["stages"] = {name: stage for name, stage in lock["stages"].items() if "@" not in name}
+    for stage in lock["stages"].values():
+        stage["deps"] = [dep for dep in stage["deps"] if dep["path"].startswith("data/") or dep["path"].endswith(".py")]
+    slot = {"path": "inputs/01", "hash": "md5", "md5": "0" * 32, "size": 1}
+    lock["stages"]["acquire"]["deps"].insert(0, slot)
+    with (root / "dvc.lock").open("w") as file:
+        YAML(typ="safe").dump(lock, file)
+    shutil.rmtree(root / "inputs")
+    (root / "inputs").mkdir()
+    (root / "inputs/01").symlink_to(root / "texts")
+    (root / "inputs.yaml").write_text("local: {}\n")
+    outputs = read_manifest(root / "data/sources/corpus")
+
+    status = workspace.run("status", expect=1)
+    assert status.startswith("inputs/: the 1 numbered links of version 0.1 are removed")
+    assert "sample   run      dvc.lock was written by version 0.1" in status
+    assert "code tasks/sample is new" not in status
+    accepted = workspace.run("accept", "sample", "--why", "the same code, recorded by folder")
+    assert accepted.startswith("sample: accepted as it is: dvc.lock was written by version 0.1")
+    output = workspace.run("run")
+    assert "sample   cached" in output
+    assert read_manifest(root / "data/sources/corpus") == outputs
+    assert reasons(workspace) == []
+    assert "up to date" in workspace.run("status", program="dvc")
 
 
 def test_a_clone_without_local_sources_stays_clean_and_has_every_dependency(workspace, tmp_path):
     root = workspace.root
-    workspace.git("checkout", "--", "inputs")
+    workspace.git("checkout", "--", "inputs.yaml")
     shutil.copyfile(root / "profiles/quickstart.yaml", root / "params.yaml")
     workspace.git("add", "params.yaml")
     workspace.git("commit", "--quiet", "-m", "The quickstart's sources")

@@ -94,7 +94,7 @@ def test_dvc_knows_metrics_plots_and_the_dag(workspace):
 
 
 @pytest.mark.parametrize("committed", [".", "dvc.lock"])
-def test_an_experiment_of_dvc_is_fresh_for_supmer_with_links_committed_or_not(workspace, committed):
+def test_an_experiment_of_dvc_is_fresh_for_supmer_with_inputs_committed_or_not(workspace, committed):
     workspace.git("add", committed)
     workspace.git("commit", "--quiet", "-m", "A run")
     workspace.run("exp", "run", "-S", "sample.min_words=55", program="dvc")
@@ -109,7 +109,8 @@ def test_an_added_file_is_noticed_and_only_its_shards_are_computed(workspace):
     changed = f"acquire.corpus.own ({workspace.root}/texts) changed: 1 of 3 files (third.jsonl)"
     assert changed in workspace.run("why", "acquire")
     output = workspace.run("run")
-    assert f"acquire  ran       {changed}" in output
+    assert f"local@corpus-own  ran       {changed}" in output
+    assert "acquire  ran       input inputs changed: 1 of 9 files (corpus-own.json)" in output
     assert "sample   ran       input data/sources/corpus changed: 1 of 1 files (source.json)" in output
     after = {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
     assert before.items() <= after.items()

@@ -1,7 +1,7 @@
-"""Slots: links to local sources that DVC can hash, and what is refused because it cannot."""
+"""Local sources: their files, their listings, and what is refused because DVC cannot hash it."""
 
 import os
-import threading
+import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +10,15 @@ import pytest
 
 from storage.errors import InputError
 from storage.sources.local import (
-    SLOTS,
-    UNUSED_TEXT,
-    inputs_in_words,
+    ListedFile,
+    all_files,
+    key_of,
     local_files,
-    local_slots,
+    local_sources,
     missing_sources,
-    slots_of,
-    sync_links,
+    parameter_of,
+    read_listing,
+    write_listing,
     written_folder,
 )
 from storage.sources.source import NamedSource, parse_spec
@@ -46,146 +47,41 @@ def texts(tmp_path):
     return folder
 
 
-def links(root):
-    """{slot: target} of the slots in use."""
-    found = {slot: str((root / slot).readlink()) for slot in SLOTS if (root / slot).is_symlink()}
-    return {slot: target for slot, target in found.items() if target != "unused"}
-
-
-def corpus(root, **specs):
-    sync_links(root, Wanted(corpus=specs))
-    return links(root)
-
-
 def source(spec):
     return NamedSource("corpus", "news", parse_spec(spec))
 
 
-class TestSlots:
-    def test_a_folder_is_one_link_and_its_files_are_seen_through_it(self, root, texts):
-        assert corpus(root, news=f"path:{texts}") == {"inputs/01": str(texts)}
-        assert (root / "inputs/01/deep/er/c.jsonl").read_text() == "deep/er/c.jsonl"
-
-    def test_a_single_file_is_one_link(self, root, texts):
-        assert corpus(root, news=f"path:{texts}/a.txt") == {"inputs/01": f"{texts}/a.txt"}
-
-    def test_a_relative_path_starts_at_the_workspace_and_stays_relative(self, root, monkeypatch, tmp_path):
-        monkeypatch.chdir("/")
-        (root / "own").mkdir()
-        (root / "own/a.txt").write_text("a")
-        assert corpus(root, news="path:own//.") == {"inputs/01": "../own"}
-        root.rename(tmp_path / "moved")
-        assert (tmp_path / "moved/inputs/01/a.txt").read_text() == "a"
-
-    def test_a_path_that_leaves_the_workspace_is_followed(self, root, texts):
-        assert corpus(root, news="path:../texts/b.txt") == {"inputs/01": "../../texts/b.txt"}
-        assert (root / "inputs/01").samefile(texts / "b.txt")
-
-    def test_a_tilde_is_the_home_folder(self, root, texts, monkeypatch):
-        monkeypatch.setenv("HOME", str(texts))
-        assert corpus(root, news="path:~/b.txt") == {"inputs/01": f"{texts}/b.txt"}
-
-    def test_slots_follow_the_order_of_the_parameters(self, root, texts):
+class TestListings:
+    def test_keys_follow_the_order_of_the_parameters_and_lead_back_to_them(self, texts):
         wanted = Wanted(
-            {"b": f"path:{texts}/a.txt", "a": "hf:org/name", "c": f"path:{texts}"},
+            {"b": f"path:{texts}/a.txt", "a": "hf:org/name", "c-d_e": f"path:{texts}"},
             {"set": f"path:{texts}/b.txt"},
             f"path:{texts}/deep",
         )
-        sync_links(root, wanted)
-        assert links(root) == {
-            "inputs/01": f"{texts}/deep",
-            "inputs/02": f"{texts}/a.txt",
-            "inputs/03": str(texts),
-            "inputs/04": f"{texts}/b.txt",
-        }
-        assert [one.parameter for one in local_slots(wanted).values()] == [
-            "acquire.backbone",
-            "acquire.corpus.b",
-            "acquire.corpus.c",
-            "acquire.datasets.set",
-        ]
+        found = local_sources(wanted)
+        assert list(found) == ["backbone", "corpus-b", "corpus-c-d_e", "datasets-set"]
+        assert [parameter_of(key) for key in found] == [source.parameter for source in found.values()]
 
-    def test_every_slot_is_always_there_and_says_when_it_is_not_in_use(self, root, texts):
-        corpus(root, news=f"path:{texts}", old=f"path:{texts}")
-        assert corpus(root) == {}
-        names = [path.name for path in sorted((root / "inputs").iterdir())]
-        assert names == [*(slot[-2:] for slot in SLOTS), "unused"]
-        assert {(root / slot).read_text() for slot in SLOTS} == {UNUSED_TEXT}
+    def test_a_listing_is_read_as_it_was_written_and_patterns_choose_from_it(self, root, texts):
+        files = [ListedFile("a.txt", 5, "aa"), ListedFile("deep/c.jsonl", 7, "bb")]
+        write_listing(root / "inputs/corpus-news.json", files)
+        assert read_listing(root, source(f"path:{texts}")) == files
+        assert read_listing(root, source(f"path:{texts}#path=**/*.jsonl")) == files[1:]
+        with pytest.raises(InputError, match=r"nothing in it matches path=\*\.csv"):
+            read_listing(root, source(f"path:{texts}#path=*.csv"))
 
-    def test_slots_that_an_archive_turned_into_files_become_links_again(self, root, texts):
-        for slot in SLOTS:
-            (root / slot).write_text("unused")
-        assert corpus(root, news=f"path:{texts}") == {"inputs/01": str(texts)}
-        assert all((root / slot).is_symlink() for slot in SLOTS)
+    def test_a_listing_that_is_gone_or_damaged_is_named(self, root, texts):
+        with pytest.raises(InputError, match=r"inputs/corpus-news\.json: not there: run `supmer run acquire`"):
+            read_listing(root, source(f"path:{texts}"))
+        for content in ("{", "{}", '{"files": [{"name": "x"}]}'):
+            (root / "inputs/corpus-news.json").write_text(content)
+            with pytest.raises(InputError, match="not a listing of files"):
+                read_listing(root, source(f"path:{texts}"))
 
-    def test_a_source_that_changes_its_place_turns_its_link(self, root, texts):
-        corpus(root, a=f"path:{texts}/a.txt", b=f"path:{texts}/b.txt")
-        assert corpus(root, a=f"path:{texts}/b.txt", b=f"path:{texts}/a.txt") == {
-            "inputs/01": f"{texts}/b.txt",
-            "inputs/02": f"{texts}/a.txt",
-        }
-
-    def test_the_second_time_nothing_is_touched(self, root, texts):
-        corpus(root, news=f"path:{texts}")
-        before = {slot: os.lstat(root / slot).st_ino for slot in SLOTS}
-        corpus(root, news=f"path:{texts}")
-        assert {slot: os.lstat(root / slot).st_ino for slot in SLOTS} == before
-
-    def test_more_sources_than_slots_are_refused(self, root, texts):
-        with pytest.raises(InputError, match=r"^params\.yaml: acquire: 33 local sources, and dvc\.yaml has 32 slots"):
-            corpus(root, **{f"n{number}": f"path:{texts}" for number in range(33)})
-        assert links(root) == {}
-        assert len(corpus(root, **{f"n{number}": f"path:{texts}" for number in range(32)})) == 32
-
-    def test_a_source_that_is_refused_leaves_all_links_as_they_were(self, root, texts):
-        corpus(root, news=f"path:{texts}")
-        with pytest.raises(InputError, match="no such file or folder"):
-            corpus(root, a=f"path:{texts}/a.txt", news="path:/no/such/place")
-        assert links(root) == {"inputs/01": str(texts)}
-
-    @pytest.mark.parametrize("kind", ["file", "folder"])
-    def test_what_is_in_the_way_of_a_link_is_named_and_left_alone(self, root, texts, kind):
-        if kind == "file":
-            (root / "inputs/01").write_text("mine")
-        else:
-            (root / "inputs/01").mkdir()
-        with pytest.raises(InputError, match=r"inputs/01: in the way of a link to .*: move it"):
-            corpus(root, news=f"path:{texts}")
-        assert (root / "inputs/01").exists()
-        assert not (root / "inputs/01").is_symlink()
-
-    def test_commands_at_once_never_leave_a_slot_without_its_source(self, root, texts):
-        specs = [{"a": f"path:{texts}/a.txt"}, {"a": f"path:{texts}/b.txt"}]
-        corpus(root, **specs[0])
-        stop, failures = threading.Event(), []
-
-        def renew(mine):
-            while not stop.is_set():
-                try:
-                    corpus(root, **mine)
-                except Exception as error:  # noqa: BLE001 - whatever it is
-                    failures.append(error)
-
-        threads = [threading.Thread(target=renew, args=(mine,)) for mine in specs]
-        for thread in threads:
-            thread.start()
-        contents = {(root / "inputs/01").read_text() for _ in range(500)}
-        stop.set()
-        for thread in threads:
-            thread.join()
-        assert not failures
-        assert contents <= {"a.txt", "b.txt"}
-        assert len(list((root / "inputs").iterdir())) == len(SLOTS) + 1
-
-    def test_sources_are_named_in_place_of_slots(self, root, texts):
-        used = local_slots(Wanted({"news": f"path:{texts}"}))
-        shown = inputs_in_words(["inputs/01", "inputs/02", "model/x.py"], root, used)
-        assert shown == [f"acquire.corpus.news ({texts})", "model/x.py"]
-
-    def test_a_section_of_another_version_gives_no_slots(self):
-        assert slots_of(None) == {}
-        assert slots_of({"corpus": {"news": "path:/x"}}) == {}
-        assert slots_of({"corpus": {"news": "nonsense"}, "datasets": {}, "backbone": "hf:x", "embedder": "hf:x"}) == {}
+    def test_a_listing_does_not_know_where_the_source_lies(self, root, texts):
+        assert key_of(source(f"path:{texts}")) == "corpus-news"
+        write_listing(root / "inputs/corpus-news.json", [ListedFile("a.txt", 5, "aa")])
+        assert str(texts) not in (root / "inputs/corpus-news.json").read_text()
 
     def test_missing_sources_are_listed(self, root, texts):
         wanted = Wanted({"here": f"path:{texts}", "gone": "path:gone"})
@@ -198,6 +94,9 @@ class TestFiles:
         assert list(found) == ["a.txt", "b.txt", "deep/er/c.jsonl"]
         assert all(Path(path).is_absolute() for path in found.values())
 
+    def test_all_files_are_listed_whatever_a_pattern_chooses(self, root, texts):
+        assert len(all_files(root, source(f"path:{texts}#path=**/*.jsonl"))) == 3
+
     def test_a_pattern_chooses_files(self, root, texts):
         assert list(local_files(root, source(f"path:{texts}#path=**/*.jsonl"))) == ["deep/er/c.jsonl"]
 
@@ -208,9 +107,19 @@ class TestFiles:
         assert len(local_files(root, source(f"path:{texts}"))) == 3
 
     def test_what_dvcignore_names_does_not_count_because_dvc_does_not_see_it(self, root, texts):
-        (root / ".dvcignore").write_text("# a comment\n*.partial-*\ndeep/\n")
+        (root / ".dvcignore").write_text("# a comment\n*.partial-*\ndeep/\n/own/a.txt\n")
         (texts / "x.partial-1").write_text("")
         assert list(local_files(root, source(f"path:{texts}"))) == ["a.txt", "b.txt"]
+        shutil.copytree(texts, root / "own")
+        assert list(local_files(root, source("path:own"))) == ["b.txt"]
+
+    def test_what_dvcignore_names_outside_the_workspace_must_still_be_something_dvc_can_hash(self, root, texts):
+        (root / ".dvcignore").write_text("deep/\n")
+        (texts / "deep/gone").symlink_to("nowhere")
+        with pytest.raises(InputError, match="deep/gone: a link that leads nowhere"):
+            local_files(root, source(f"path:{texts}"))
+        shutil.copytree(texts, root / "own", symlinks=True)
+        assert list(local_files(root, source("path:own"))) == ["a.txt", "b.txt"]
 
     def test_the_folder_is_kept_as_written(self, root, texts, monkeypatch):
         monkeypatch.setenv("HOME", str(texts.parent))
@@ -227,7 +136,7 @@ class TestFiles:
         times = []
         for _ in range(3):
             start = time.process_time()
-            sync_links(root, Wanted({"news": f"path:{many}"}))
+            local_files(root, source(f"path:{many}"))
             times.append(time.process_time() - start)
         assert min(times) < 3  # a tenth of a second here; reading the files would take many
 
@@ -244,7 +153,7 @@ class TestFiles:
 class TestRefused:
     def refusal(self, root, spec):
         with pytest.raises(InputError) as caught:
-            corpus(root, news=spec)
+            local_files(root, source(spec))
         return str(caught.value)
 
     def test_a_missing_path_names_parameter_path_and_remedy(self, root):
@@ -278,10 +187,16 @@ class TestRefused:
         assert "a.txt: is a file: path= chooses from a folder" in self.refusal(root, f"path:{texts}/a.txt#path=*")
 
     @pytest.mark.parametrize("inside", [".", "inputs", "inputs/corpus"])
-    def test_a_source_that_holds_its_own_links(self, root, inside):
+    def test_a_source_that_holds_its_own_listing(self, root, inside):
         (root / "inputs/corpus").mkdir()
         said = self.refusal(root, f"path:{root / inside}")
         assert said.endswith("inputs: keep the files in a folder of their own")
+
+    def test_a_folder_that_dvcignore_hides(self, root):
+        (root / ".dvcignore").write_text(".venv\n")
+        (root / ".venv/data").mkdir(parents=True)
+        (root / ".venv/data/a.txt").write_text("a")
+        assert self.refusal(root, "path:.venv/data").endswith(".dvcignore hides it from DVC: keep the files elsewhere")
 
     @pytest.mark.parametrize("target", ["../elsewhere", ".", "deep"])
     def test_a_link_to_a_folder(self, root, texts, target):

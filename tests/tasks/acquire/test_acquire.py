@@ -10,10 +10,11 @@ import pytest
 
 from storage.errors import InputError
 from storage.hashing import file_hash
-from storage.sources.local import SLOTS
+from storage.sources.local import LISTINGS, listing_path, local_sources
 from storage.sources.source import read_manifest
 from support.tiny_models import save_backbone
 from tasks.acquire import stage as acquire
+from tasks.local import stage as local
 from tasks.params.schema import AcquireParams
 from tasks.stage.contract import InlineFanOut, Stage
 
@@ -85,6 +86,24 @@ def root(tmp_path):
     return tmp_path / "work"
 
 
+def list_sources(root, params):
+    """Run the stage `local` for each local source."""
+    for key in local_sources(params.acquire):
+        stage = Stage(
+            name=f"local@{key}",
+            root=root,
+            params=params,
+            inputs=[],
+            outputs=[listing_path(key)],
+            fingerprint="0" * 64,
+            code="code",
+            fan_out=InlineFanOut(),
+            reporter=Heard(),
+        )
+        local.run(stage)
+        stage.publish()
+
+
 def acquired(root, local_models, **changes):
     """Run the stage; {role: manifest}, the metrics, what was said."""
     specs = {
@@ -93,11 +112,13 @@ def acquired(root, local_models, **changes):
         "corpus": {"own": "path:texts"},
     }
     heard = Heard()
+    params = Wanted(AcquireParams(**(specs | changes)))
+    list_sources(root, params)
     stage = Stage(
         name="acquire",
         root=root,
-        params=Wanted(AcquireParams(**(specs | changes))),
-        inputs=list(SLOTS),
+        params=params,
+        inputs=[LISTINGS],
         outputs=[*OUTPUTS, METRICS],
         fingerprint="0" * 64,
         code="code",
@@ -246,6 +267,28 @@ def test_a_missing_local_source_is_said_before_anything_is_fetched(root, local_m
     monkeypatch.setattr(acquire, "fetch", None)
     with pytest.raises(InputError, match=r"^acquire\.corpus\.own: .*/nothing: no such file or folder"):
         acquired(root, local_models, corpus={"own": "path:nothing"})
+
+
+def test_files_that_changed_after_they_were_listed_are_refused(root, local_models, monkeypatch):
+    def list_then_change(root, params):
+        list_sources_as_they_are(root, params)
+        (root / "texts/a.txt").write_text("longer than it was")
+
+    list_sources_as_they_are = list_sources
+    monkeypatch.setitem(globals(), "list_sources", list_then_change)
+    with pytest.raises(InputError, match=r"^acquire\.corpus\.own: its files changed after they were listed: run again"):
+        acquired(root, local_models)
+
+
+def test_a_listing_has_names_sizes_and_hashes_of_all_files(root, local_models):
+    params = Wanted(
+        AcquireParams(backbone="hf:x/y", embedder="hf:x/y", corpus={"own": "path:texts#path=a*"}, datasets={})
+    )
+    list_sources(root, params)
+    listing = orjson.loads((root / "inputs/corpus-own.json").read_bytes())
+    assert listing == {
+        "files": [{"name": name, "bytes": 3, "sha256": file_hash(root / "texts" / name)} for name in ("a.txt", "b.txt")]
+    }
 
 
 def test_an_exported_backbone_is_converted_and_the_export_left_alone(tmp_path, root, local_models, monkeypatch):

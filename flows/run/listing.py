@@ -1,0 +1,43 @@
+"""Listings of local sources, made without Prefect: this takes no longer than to hash the files."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from flows.dvc_state.freshness import assess
+from flows.dvc_state.listings import keep_listings
+from flows.dvc_state.local_inputs import is_local
+from flows.run.console import ConsoleReporter
+from flows.run.execution import execute, prepare, refuse_changed
+from flows.run.lineage_events import announce
+from tasks.stage.contract import InlineFanOut
+
+if TYPE_CHECKING:
+    from flows.dvc_state.dag import Node
+    from flows.run.session import Session
+
+
+def run_listing(session: Session, node: Node, why: tuple[str, ...]) -> None:
+    """List the files of one local source; dvc.lock is left to the caller."""
+    pipeline, run_id = session.pipeline, str(uuid.uuid4())
+    stage = prepare(pipeline, node, session.params, InlineFanOut(), ConsoleReporter())
+    announce(pipeline, node, "START", run_id, datetime.now(UTC), {"why": list(why)})
+    try:
+        record = execute(stage, lambda: refuse_changed(pipeline, stage))
+        keep_listings(pipeline, node.name)
+        stage.settle()
+    except BaseException as error:
+        announce(pipeline, node, "FAIL", run_id, datetime.now(UTC), {"error": str(error)})
+        raise
+    announce(pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
+
+
+def renew_listings(session: Session, nodes: Iterable[Node]) -> None:
+    """List every local source whose listing is not fresh, and record it: for a `dvc repro` that began without it."""
+    for node in nodes:
+        if is_local(node.name) and (freshness := assess(session.pipeline, node.name)).state != "fresh":
+            run_listing(session, node, freshness.reasons)
+            session.pipeline.record(node.name)

@@ -1,0 +1,1 @@
+"""Stage `local`: list the files of one local source."""
