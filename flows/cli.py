@@ -20,6 +20,7 @@ VERBS = {
     "serve": "run the pipeline on a schedule",
     "status": "what is fresh, what is not, and why",
     "why": "everything that makes one stage stale or fresh",
+    "accept": "record that a result stands although its code changed",
     "dag": "the pipeline as text or Mermaid",
     "params": "list, show, compare and choose parameter profiles",
     "show": "anchor tasks as the model sees them, clusters with their nearest sentences",
