@@ -116,7 +116,7 @@ def _remove_slots(root: Path) -> None:
         slot.unlink()
     if slots:
         click.echo(
-            f"{LISTINGS}/: the {len(slots)} numbered links of version 0.1 are removed, the files they led to are not "
+            f"{LISTINGS}/: numbered links of version 0.1 ({len(slots)}) are removed, the files they led to are not "
             f"touched; {MAPPING} lists local sources now",
             err=True,
         )

@@ -133,7 +133,7 @@ def test_the_links_of_version_0_1_are_removed_with_a_line_and_what_they_led_to_s
     assert sorted(path.name for path in slots.iterdir()) == ["04", "05"]
     assert len(list(texts.iterdir())) == 2
     said = capsys.readouterr().err
-    assert said.startswith("inputs/: the 4 numbered links of version 0.1 are removed")
+    assert said.startswith("inputs/: numbered links of version 0.1 (4) are removed")
     assert said.count("\n") == 1
     corpus(root, news=f"path:{texts}")
     assert capsys.readouterr().err == ""
