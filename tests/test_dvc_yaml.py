@@ -43,13 +43,13 @@ def modules_of(root, path):
 
 
 def closure(root, path):
-    """Return a module and all that it imports, directly or not; the contract is not looked into."""
+    """Return a module and all that it imports, directly or not; not through contract and parameters."""
     reached, waiting = set(), [path, *(METHOD_MODULES if path == "tasks/tune/stage.py" and root == REPOSITORY else ())]
     while waiting:
         current = waiting.pop()
         if current not in reached:
             reached.add(current)
-            if current != CONTRACT:
+            if current != CONTRACT and not lies_below(current, ["tasks/params"]):
                 waiting += sorted(modules_of(root, current))
     return reached
 
