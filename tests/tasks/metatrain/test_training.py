@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,18 @@ def run(room, work, said=None, **changes):
     return train(job(room, work, **changes), Ranks(), lambda *_: None, (said if said is not None else []).append)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(room, tmp_path_factory):
+    """Trainings from start to end and their folders, each made once; nobody may change them."""
+
+    @cache
+    def undisturbed(**changes):
+        work = tmp_path_factory.mktemp("undisturbed")
+        return run(room, work, **changes), work
+
+    return undisturbed
+
+
 def steps(work):
     return list(read_log(work / STEPS))
 
@@ -67,15 +80,16 @@ def stop_after(monkeypatch, step):
     return DiedError
 
 
+@pytest.mark.slow
 def test_it_learns_the_held_out_loss_after_one_inner_step_falls_by_a_fifth(room, tmp_path):
     trained = run(room, tmp_path, steps=30, validate_every=15, outer_learning_rate=1.0)
     assert trained.best.loss < 0.8 * trained.start_loss
     assert trained.best.step > 0
 
 
-def test_every_step_is_measured_and_every_validation_kept(room, tmp_path):
-    trained = run(room, tmp_path)
-    found = steps(tmp_path)
+def test_every_step_is_measured_and_every_validation_kept(undisturbed):
+    trained, work = undisturbed()
+    found = steps(work)
     assert [record["step"] for record in found] == list(range(1, 13))
     measured = {"support_loss", "query_loss", "gate_loss", "similarity", "s", "b", "lambda", "gate", "inner_size"}
     norms = {"inner_norm", "query_norm", "prompt_norm", "prompt_gradient_norm", "regularizer_gradient_norm"}
@@ -84,16 +98,24 @@ def test_every_step_is_measured_and_every_validation_kept(room, tmp_path):
     assert (found[0]["s"], found[0]["b"], found[0]["lambda"]) == (-1, 0, 0)
     assert found[1]["s"] == found[0]["similarity"]
     assert found[-1]["learning_rate"] == pytest.approx(0.1 / 12)
-    validated = list(read_log(tmp_path / VALIDATION))
+    validated = list(read_log(work / VALIDATION))
     assert [record["step"] for record in validated] == [0, 4, 8, 12]
     assert validated[0]["held_out_loss"] == trained.start_loss
     best = min(record["held_out_loss"] for record in validated[1:])
     assert trained.best.loss == best
 
 
-@pytest.mark.parametrize(("died", "cut_up"), [(1, {}), (7, {}), (9, {}), (7, {"threads": 2, "chunk_tokens": 120})])
-def test_a_resumed_training_ends_in_the_same_bytes(room, tmp_path, monkeypatch, died, cut_up):
-    whole = run(room, tmp_path / "whole", **cut_up)
+@pytest.mark.parametrize(
+    ("died", "cut_up"),
+    [
+        (7, {}),
+        pytest.param(1, {}, marks=pytest.mark.slow),
+        pytest.param(9, {}, marks=pytest.mark.slow),
+        pytest.param(7, {"threads": 2, "chunk_tokens": 120}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_resumed_training_ends_in_the_same_bytes(room, undisturbed, tmp_path, monkeypatch, died, cut_up):
+    whole, folder = undisturbed(**cut_up)
     with monkeypatch.context() as patch:
         exception = stop_after(patch, died)
         with pytest.raises(exception):
@@ -102,8 +124,8 @@ def test_a_resumed_training_ends_in_the_same_bytes(room, tmp_path, monkeypatch, 
     resumed = run(room, tmp_path / "cut", said, **cut_up)
     assert same(whole.arrays, resumed.arrays)
     assert (whole.best, whole.start_loss) == (resumed.best, resumed.start_loss)
-    assert (tmp_path / "cut" / STEPS).read_bytes() == (tmp_path / "whole" / STEPS).read_bytes()
-    assert (tmp_path / "cut" / VALIDATION).read_bytes() == (tmp_path / "whole" / VALIDATION).read_bytes()
+    assert (tmp_path / "cut" / STEPS).read_bytes() == (folder / STEPS).read_bytes()
+    assert (tmp_path / "cut" / VALIDATION).read_bytes() == (folder / VALIDATION).read_bytes()
     assert any("going on from step" in line for line in said) == (died >= 3)
 
 
@@ -123,8 +145,8 @@ def test_after_kill_9_it_ends_in_the_same_bytes(room, tmp_path):
     assert same(whole.arrays, run(room, wanted.work, steps=40, validate_every=40).arrays)
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(room, tmp_path, monkeypatch):
-    whole = run(room, tmp_path / "whole")
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(room, undisturbed, tmp_path, monkeypatch):
+    whole, _ = undisturbed()
     with monkeypatch.context() as patch:
         exception = stop_after(patch, 10)
         with pytest.raises(exception):
@@ -229,8 +251,8 @@ def test_patience_ends_it(room, tmp_path, monkeypatch):
     assert (trained.best.loss, trained.best.step, trained.steps) == (4.0, 4, 8)
 
 
-def test_memory_that_runs_out_makes_smaller_pieces_and_the_same_result(room, tmp_path, monkeypatch):
-    whole = run(room, tmp_path / "whole")
+def test_memory_that_runs_out_makes_smaller_pieces_and_the_same_result(room, undisturbed, tmp_path, monkeypatch):
+    whole, _ = undisturbed()
     from model.meta import objectives
 
     calls = []
