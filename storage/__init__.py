@@ -1,1 +1,1 @@
-"""How bytes are kept: sources, shards, hashes, views, lineage."""
+"""Storage of all data: sources, shards, hashes, views and lineage."""

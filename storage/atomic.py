@@ -1,4 +1,4 @@
-"""Whole or absent: every file and folder is written beside its place and renamed into it."""
+"""Atomic writes: a file or folder is written under a temporary name beside its place, then renamed into it."""
 
 import errno
 import os
@@ -13,9 +13,9 @@ from storage.errors import InputError
 
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; on success it takes the place of `path`, on failure it is gone.
+    """Yield a temporary path beside `path` to write to; rename it to `path` on success, delete it on failure.
 
-    Libraries do not name the file when the disk is full; here it is known.
+    Libraries do not name the file when the disk is full; the OSError raised here does.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.partial-{uuid.uuid4().hex[:8]}")
@@ -33,13 +33,13 @@ def replacing_file(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole."""
+    """Write a file atomically."""
     with replacing_file(path) as beside:
         beside.write_bytes(content)
 
 
 def refuse_place(folder: Path) -> None:
-    """Refuse the place of a new folder where something is already, or where none can be made."""
+    """Raise InputError if a new folder cannot be created at `folder`, or if something already exists there."""
     if folder.exists() or folder.is_symlink():
         raise InputError(f"{folder}: is there already: name a folder that is not")
     above = next(one for one in folder.absolute().parents if one.exists())
@@ -49,7 +49,7 @@ def refuse_place(folder: Path) -> None:
 
 @contextmanager
 def making_folder(folder: Path) -> Iterator[Path]:
-    """Yield a path beside `folder` to make the folder at; on success it becomes `folder`, which must not be there."""
+    """Yield a temporary path to create a folder at; rename it to `folder`, which must not exist yet, on success."""
     refuse_place(folder)
     beside = folder.with_name(f".{folder.name}.partial-{uuid.uuid4().hex[:8]}")
     try:
@@ -60,7 +60,7 @@ def making_folder(folder: Path) -> Iterator[Path]:
 
 
 def publish(partial: Path, final: Path) -> None:
-    """Move a finished file or folder to its place; what stood there is moved out of the way first, then deleted.
+    """Move a finished file or folder to `final`; rename what was there to a temporary name first, then delete it.
 
     A rename cannot replace a folder that is not empty. A crash between the two renames leaves `final` absent and
     `partial` whole, never a mixture.
@@ -74,7 +74,7 @@ def publish(partial: Path, final: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, link or folder, if it is there."""
+    """Delete a file, link or folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -82,7 +82,7 @@ def remove(path: Path) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Make `target` the same file as `source` without doubling the disk where the file system allows it."""
+    """Make `target` a hard link to `source`, or a copy of it if the file system does not allow the link."""
     if target.exists() and target.samefile(source):
         return
     with replacing_file(target) as beside:

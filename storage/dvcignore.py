@@ -1,4 +1,4 @@
-"""What DVC does not look at: the patterns of the workspace's .dvcignore."""
+"""The paths that DVC ignores, by the patterns of the workspace's .dvcignore."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ IGNORE_FILE = ".dvcignore"
 
 
 class Ignored:
-    """Tells of a path, relative to the workspace, whether DVC leaves it out."""
+    """A predicate that is true for paths, relative to the workspace, that DVC ignores."""
 
     def __init__(self, root: Path) -> None:
         path = root / IGNORE_FILE
         self._spec = GitIgnoreSpec.from_lines(path.read_text("utf-8").splitlines() if path.exists() else [])
 
     def __call__(self, path: str) -> bool:
-        """Whether a file is left out; of a folder this is asked with a slash at the end."""
+        """True if DVC ignores the path; a folder is given with a slash at the end."""
         return self._spec.match_file(path)

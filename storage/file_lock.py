@@ -1,4 +1,4 @@
-"""Taking turns: one process at a time, on this machine, holds a file."""
+"""A lock file that one process on this machine can hold at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,12 +7,13 @@ from pathlib import Path
 
 @contextmanager
 def turn(path: Path) -> Iterator[None]:
-    """Wait until no other process holds `path`, and hold it; the kernel lets go of it however this process ends.
+    """Wait until no other process holds the lock file `path`, and hold it; the kernel frees it if this process dies.
 
-    The file stays where it is. Who holds it may remove it: those who wait then take their turns at a new one.
+    The file is not deleted afterwards. The process that holds the lock may delete it: the processes that wait then
+    lock a new file.
     """
     from filelock import FileLock
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path, fallback_to_soft=False):  # a soft lock would outlast a process that was killed
+    with FileLock(path, fallback_to_soft=False):  # a soft lock would outlive a killed process
         yield

@@ -1,4 +1,4 @@
-"""What DVC wrote down (dvc.yaml, dvc.lock, directory objects of its cache), read without importing DVC."""
+"""Reading of dvc.yaml, dvc.lock and the directory objects in DVC's cache, without importing DVC."""
 
 import configparser
 import hashlib
@@ -12,12 +12,12 @@ from storage.dvcignore import Ignored
 from storage.errors import InputError
 
 DIRECTORY_SUFFIX = ".dir"
-LOCAL_STAGE = "local"  # a `foreach` over the local sources: `local@corpus-mine` lists the files of one
+LOCAL_STAGE = "local"  # a `foreach` over the local sources; `local@corpus-mine` lists the files of one of them
 CODE_FOLDERS = frozenset({"flows", "model", "storage", "supmer", "tasks"})
 
 
 def is_code(path: str) -> bool:
-    """True if a dependency of dvc.yaml, a file or a folder, is code of the pipeline rather than data."""
+    """True if a dependency in dvc.yaml, a file or a folder, is code of the pipeline rather than data."""
     return path.endswith(".py") or PurePosixPath(path).parts[:1] in {(folder,) for folder in CODE_FOLDERS}
 
 
@@ -32,15 +32,15 @@ class LockedPath:
 
     @property
     def is_directory(self) -> bool:
-        """Whether the md5 is that of a directory object."""
+        """True if the md5 is that of a directory object."""
         return (self.md5 or "").endswith(DIRECTORY_SUFFIX)
 
 
 @dataclass(frozen=True)
 class DeclaredStage:
-    """A stage of dvc.yaml: what it says it is for and what it writes (metrics and plots apart from data).
+    """A stage of dvc.yaml: its description, its data (`outputs`), and its metrics and plots (`reports`).
 
-    `uncached` are those of its outputs that DVC's cache is not to hold.
+    `uncached` are the outputs declared with `cache: false`, which DVC does not keep in its cache.
     """
 
     name: str
@@ -52,7 +52,7 @@ class DeclaredStage:
 
 @dataclass(frozen=True)
 class LockedStage:
-    """A stage as it last ran, by dvc.lock."""
+    """A stage as dvc.lock records its last run."""
 
     name: str
     inputs: tuple[LockedPath, ...]
@@ -69,7 +69,7 @@ class Pipeline:
     locked: dict[str, LockedStage]
 
     def outputs(self) -> dict[str, str]:
-        """Every output folder or file that is data, with the stage that makes it, in the order of dvc.yaml."""
+        """Return the data outputs, each with the stage that makes it, in the order of dvc.yaml."""
         found = {path: stage.name for stage in self.declared.values() for path in stage.outputs}
         reports = {path for stage in self.declared.values() for path in stage.reports}
         for stage in self.current():
@@ -79,24 +79,24 @@ class Pipeline:
         return found
 
     def artifacts(self) -> dict[str, str]:
-        """Every output, metrics and plots included, with the stage that makes it."""
+        """Return all outputs, including metrics and plots, each with the stage that makes it."""
         reports = {path: stage.name for stage in self.declared.values() for path in stage.reports}
         return self.outputs() | reports
 
     def current(self) -> list[LockedStage]:
-        """Return the locked stages that dvc.yaml still has."""
+        """Return the locked stages that are still in dvc.yaml."""
         return [stage for stage in self.locked.values() if self.declaration(stage.name)]
 
     def declaration(self, name: str) -> DeclaredStage | None:
-        """Return what dvc.yaml says of a stage; `tune@sst2` may be declared as such, or by a `foreach` of `tune`."""
+        """Return the declaration of a stage; `tune@sst2` is declared by that name or by a `foreach` named `tune`."""
         return self.declared.get(name) or self.declared.get(name.partition("@")[0])
 
     def uncached(self) -> set[str]:
-        """Outputs that DVC's cache is not to hold."""
+        """Return the outputs that DVC does not keep in its cache."""
         return {path for stage in self.declared.values() for path in stage.uncached}
 
     def locked_output(self, path: str) -> LockedPath | None:
-        """What dvc.lock says of an output."""
+        """Return the entry of an output in dvc.lock, or None if it has none."""
         for stage in self.current():
             for output in stage.outputs:
                 if output.path == path:
@@ -105,7 +105,7 @@ class Pipeline:
 
 
 def read_pipeline(root: Path) -> Pipeline:
-    """Read dvc.yaml and, if it is there, dvc.lock."""
+    """Read dvc.yaml and, if it exists, dvc.lock."""
     content = _read_yaml(root / "dvc.yaml")
     declared = _mapping(content, "stages", root / "dvc.yaml")
     locked = _mapping(_read_yaml(root / "dvc.lock"), "stages", root / "dvc.lock")
@@ -121,7 +121,7 @@ def read_pipeline(root: Path) -> Pipeline:
 def _expanded(
     name: str, stage: Mapping[str, Any], variables: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a stage, or those that a `foreach` over a mapping in a file of `vars` stands for."""
+    """Yield a stage, or, for a `foreach` over a mapping in a file of `vars`, one stage for each key."""
     if not isinstance(stage.get("foreach"), str):
         yield name, dict(stage)
         return
@@ -176,7 +176,7 @@ def _declared_stage(name: str, stage: Mapping[str, Any]) -> DeclaredStage:
 def _locked_stage(name: str, stage: Mapping[str, Any]) -> LockedStage:
     def paths(key: str) -> tuple[LockedPath, ...]:
         return tuple(
-            # Without `hash: md5` the entry is of DVC 2, whose md5 is of the text with other line ends.
+            # An entry without `hash: md5` is from DVC 2, which converted line endings before it computed the md5.
             LockedPath(
                 entry["path"],
                 entry.get("md5") if entry.get("hash") == "md5" else None,
@@ -191,7 +191,7 @@ def _locked_stage(name: str, stage: Mapping[str, Any]) -> LockedStage:
 
 
 def flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested parameters by dotted key."""
+    """Return nested parameters as a flat dictionary with dotted keys."""
     found: dict[str, Any] = {}
     for key, value in parameters.items():
         if isinstance(value, Mapping) and value:
@@ -202,7 +202,7 @@ def flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def cache_folder(root: Path) -> Path:
-    """DVC's object store of this workspace, `cache.dir` of its own configuration honoured."""
+    """Return the folder of DVC's cached objects, following `cache.dir` in the workspace's DVC configuration."""
     folder = root / ".dvc" / "cache"
     for name in ("config", "config.local"):
         config = configparser.ConfigParser(interpolation=None, strict=False)
@@ -214,15 +214,15 @@ def cache_folder(root: Path) -> Path:
 
 
 def object_path(cache: Path, md5: str) -> Path:
-    """Where DVC's cache keeps the object of a hash."""
+    """Return the path of the object with this md5 in DVC's cache."""
     return cache / md5[:2] / md5[2:]
 
 
 def directory_object(cache: Path, md5: str) -> dict[str, str] | None:
-    """Files of a directory by relative path, with their md5; None if the cache does not hold the object.
+    """Return the md5 of each file of a directory by relative path, or None if the cache does not hold the object.
 
     Raises:
-        ValueError: the object is there and damaged.
+        ValueError: if the object is in the cache but damaged.
     """
     try:
         content = object_path(cache, md5).read_bytes()
@@ -234,19 +234,19 @@ def directory_object(cache: Path, md5: str) -> dict[str, str] | None:
 
 
 def directory_md5(files: Mapping[str, str]) -> str:
-    """The hash DVC gives a directory: md5 of its listing as JSON, sorted by path."""
+    """Return the hash that DVC gives a directory: the md5 of its listing as JSON, sorted by path."""
     listing = [{"md5": files[path], "relpath": path} for path in sorted(files)]
     return hashlib.md5(json.dumps(listing).encode(), usedforsecurity=False).hexdigest() + DIRECTORY_SUFFIX
 
 
 def file_md5(path: Path) -> str:
-    """MD5 of a file's bytes: DVC's content address, not a safeguard against malice."""
+    """Return the md5 of a file's bytes, which DVC uses as content address; it is no protection against tampering."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def files_below(root: Path, folder: Path) -> dict[str, Path]:
-    """Files of a directory as DVC sees them, by relative path: what .dvcignore names is left out."""
+    """Return the files of a directory by relative path, without those that .dvcignore excludes."""
     ignored = Ignored(root)
     return {
         path.relative_to(folder).as_posix(): path

@@ -1,4 +1,4 @@
-"""Parquet shards: written whole, with their schema and where they came from in the file itself."""
+"""Parquet shards: written atomically, with their schema and their provenance in the file itself."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,11 +22,11 @@ def write_shard(
     provenance: Mapping[str, Any],
     vectors: Sequence[str] = (),
 ) -> int:
-    """Write one shard atomically and return its rows.
+    """Write one shard atomically and return its number of rows.
 
-    `vectors` names columns of fixed-size lists of floats: their numbers do not repeat, and a dictionary would only cost
-    time (with float16 six times as much, to write and to read). The bytes depend on schema, batches and provenance
-    alone: no dates, no host names, so equal inputs give equal files.
+    `vectors` names columns of fixed-size lists of floats. Their numbers do not repeat, so a dictionary would only cost
+    time (with float16, writing and reading would take six times as long). The bytes depend only on schema, batches and
+    provenance; there are no dates or host names in them, so equal inputs give equal files.
     """
     rows = 0
     described = schema.with_metadata({PROVENANCE_KEY: orjson.dumps(dict(provenance), option=orjson.OPT_SORT_KEYS)})
@@ -44,7 +44,7 @@ def write_shard(
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file, or say in one line that it is damaged."""
+    """Open a Parquet file. Raise InputError if it is damaged."""
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowInvalid, pa.ArrowIOError) as error:
@@ -53,12 +53,12 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 
 def provenance(path: Path) -> dict[str, Any]:
-    """What a shard says of where it came from."""
+    """Return the provenance that a shard was written with."""
     metadata = open_parquet(path).schema_arrow.metadata or {}
     found: dict[str, Any] = orjson.loads(metadata.get(PROVENANCE_KEY, b"{}"))
     return found
 
 
 def count_rows(path: Path) -> int:
-    """Rows of one shard, from its footer."""
+    """Return the number of rows of a shard, from its footer."""
     return int(open_parquet(path).metadata.num_rows)

@@ -1,11 +1,11 @@
-"""Every place in a workspace, written once: what stages write, and what the program keeps for itself.
+"""All paths in a workspace: the outputs of stages and the program's own files.
 
-Outputs of stages are as dvc.yaml names them, relative to the workspace's root.
+Outputs of stages are written as in dvc.yaml, relative to the root of the workspace.
 """
 
 from pathlib import Path
 
-# Stage acquire: a folder with a manifest for each role of a source.
+# Stage acquire: one folder, with a manifest, for each role of a source.
 SOURCES = "data/sources"
 BACKBONE = f"{SOURCES}/backbone"
 EMBEDDER = f"{SOURCES}/embedder"
@@ -58,12 +58,12 @@ REPORT_PAGE = f"{REPORT}/index.html"
 REPORT_TEXT = f"{REPORT}/report.md"
 REPORT_METRICS = f"{REPORT}/metrics.json"
 
-# The program's own.
+# The program's own files.
 EVENTS = Path("lineage", "events.jsonl")
 PRIVATE = Path(".supmer")
 SHARDS = PRIVATE / "shards"
 DOWNLOADS = PRIVATE / "downloads"
-SCRATCH = PRIVATE / "tmp"  # what stages need only while they run
+SCRATCH = PRIVATE / "tmp"  # temporary files of running stages
 OWN_TUNING = PRIVATE / "own-tuning"
 WORKSPACE_LOCK = PRIVATE / "lock"
 SCHEDULE = PRIVATE / "schedule"
@@ -73,5 +73,5 @@ PREFECT_HOME = Path(".prefect")
 
 
 def source(role: str) -> str:
-    """Return the folder of the sources of a role."""
+    """Return the folder that holds the sources of a role."""
     return f"{SOURCES}/{role}"

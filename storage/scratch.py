@@ -1,4 +1,4 @@
-"""A DuckDB database of a stage's own: in a folder emptied first, spilling beside itself, within a limit of memory."""
+"""Temporary DuckDB databases for stages, with a memory limit; DuckDB spills to a folder beside the database."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SPILL = "spill"
 
 
 def scratch_database(folder: Path, name: str, memory: str) -> duckdb.DuckDBPyConnection:
-    """Empty `folder` and open a database in it; who opens it removes it."""
+    """Empty `folder` and open a new database in it; the caller deletes the database."""
     remove(folder)
     folder.mkdir(parents=True)
     config: dict[str, str | bool | int | float | list[str]] = {

@@ -1,15 +1,15 @@
-"""The formats and kinds of anchor tasks (ALGORITHM §2), and the two splits; the one list of them."""
+"""The formats and kinds of anchor tasks (ALGORITHM §2), and the two splits."""
 
 from typing import NamedTuple
 
 FORMATS = ("sp", "mc", "ss")
 SPLITS = ("train", "validation")
-LABELED = "labeled"  # the format of tasks made of labeled sets
+LABELED = "labeled"  # the format of tasks made from labeled sets
 CHOICES = 4
 
 
 class Kind(NamedTuple):
-    """A kind of anchor task: its format, how many sentences an example has, how many labels."""
+    """A kind of anchor task: its format, its number of sentences in an example, and its number of labels."""
 
     format: str
     parts: int

@@ -1,1 +1,1 @@
-"""What must hold of the outputs: their hashes, and invariants over the tables."""
+"""Checks of the outputs: their hashes, and invariants of the tables."""

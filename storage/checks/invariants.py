@@ -1,4 +1,4 @@
-"""What must hold between the datasets, as queries that find where it does not; later stages add theirs here."""
+"""Invariants that hold between the datasets, as queries that find violations; new stages add theirs here."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Check = Callable[[duckdb.DuckDBPyConnection], Iterator[str]]
 
 @dataclass(frozen=True)
 class Invariant:
-    """A check, the views it reads, and the stage that made what it is about; skipped while a view is not there."""
+    """A check, the views it reads, and the stage that made the data; it is skipped if one of the views is missing."""
 
     views: tuple[str, ...]
     check: Check
@@ -24,14 +24,14 @@ class Invariant:
 
 
 class Violation(NamedTuple):
-    """An invariant that does not hold, in one line, and the stage to run again."""
+    """A violated invariant, described in one line, and the stage to run again."""
 
     line: str
     stage: str
 
 
 def violations(connection: duckdb.DuckDBPyConnection, offenders: str, what: str) -> Iterator[str]:
-    """One line if the query `offenders`, whose first column is an id, finds any row."""
+    """Yield one line if the query `offenders`, whose first column is an id, returns any row."""
     row = connection.execute(
         f"SELECT count(*), min(id, {SHOWN}) FROM (SELECT COLUMNS(*)::VARCHAR AS id FROM ({offenders}))"
     ).fetchone()
@@ -41,7 +41,7 @@ def violations(connection: duckdb.DuckDBPyConnection, offenders: str, what: str)
 
 
 def document_ids_are_unique(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    """Two kept documents never share an id."""
+    """Check that no two kept documents share an id."""
     yield from violations(
         connection,
         "SELECT document_id FROM documents GROUP BY ALL HAVING count(*) > 1",
@@ -50,7 +50,7 @@ def document_ids_are_unique(connection: duckdb.DuckDBPyConnection) -> Iterator[s
 
 
 def sentences_have_documents(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    """Every sentence's document is kept."""
+    """Check that the document of every sentence is kept."""
     yield from violations(
         connection,
         "SELECT DISTINCT document_id FROM sentences ANTI JOIN documents USING (document_id)",
@@ -59,7 +59,7 @@ def sentences_have_documents(connection: duckdb.DuckDBPyConnection) -> Iterator[
 
 
 def sentence_ids_are_unique(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    """A document has one sentence at an index."""
+    """Check that a document has only one sentence at each index."""
     yield from violations(
         connection,
         "SELECT document_id || ':' || index FROM sentences GROUP BY document_id, index HAVING count(*) > 1",
@@ -68,7 +68,10 @@ def sentence_ids_are_unique(connection: duckdb.DuckDBPyConnection) -> Iterator[s
 
 
 def spans_lie_within_documents(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    """A span begins before it ends and ends in the document; a document has at most as many characters as bytes."""
+    """Check that each span is not empty and lies within its document.
+
+    The end is compared with the document's bytes: a document has at most as many characters as bytes.
+    """
     yield from violations(
         connection,
         "SELECT DISTINCT s.document_id || ':' || s.index FROM sentences s JOIN documents d USING (document_id) "
@@ -78,7 +81,7 @@ def spans_lie_within_documents(connection: duckdb.DuckDBPyConnection) -> Iterato
 
 
 def _checked(claim: TaskClaim) -> Invariant:
-    """A claim about tasks as an invariant."""
+    """Return a claim about tasks as an invariant."""
     return Invariant(
         claim.views, lambda connection: violations(connection, claim.offenders, claim.broken), "materialize"
     )
@@ -96,7 +99,7 @@ INVARIANTS: list[Invariant] = [
 def broken_invariants(
     connection: duckdb.DuckDBPyConnection, invariants: list[Invariant] | None = None
 ) -> Iterator[Violation]:
-    """Each violation of the invariants whose views are there."""
+    """Yield the violations of the invariants whose views all exist."""
     listed = "SELECT view_name FROM duckdb_views() UNION SELECT table_name FROM duckdb_tables()"
     there = {str(row[0]) for row in connection.execute(listed).fetchall()}
     for invariant in INVARIANTS if invariants is None else invariants:

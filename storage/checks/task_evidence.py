@@ -1,7 +1,7 @@
-"""What tasks are checked against beside the datasets: where their rows lie, how many were made, their labeled sources.
+"""Further tables that tasks are checked against: the positions of rows, the counts of tasks, the labeled sources.
 
-Each becomes a table or view of the connection; what is not there yet, or cannot be read, is left out, and with it the
-claims about it.
+Each becomes a table or view of the connection. If the data does not exist yet or cannot be read, the table is left
+out, and the claims that need it are skipped.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _ROWS = pa.schema([("name", pa.string()), ("id", pa.string()), ("texts", pa.list
 
 
 def add_evidence(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    """Add `placed_tasks`, `promised_tasks` and `labeled_rows` where there is something to make them of."""
+    """Add the tables `placed_tasks`, `promised_tasks` and `labeled_rows`, each if its data exists."""
     tasks = next((dataset for dataset in datasets(root) if dataset.path == paths.TASKS and dataset.shards), None)
     if tasks is None or not view_columns(connection, tasks.name):  # not made yet, or its first shard is damaged
         return
@@ -41,13 +41,13 @@ def _add_counts(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
         found = orjson.loads(path.read_bytes())["by_format"]
         rows = [(name, split, int(count)) for split, counts in found.items() for name, count in counts.items()]
     except (ValueError, KeyError, AttributeError, TypeError):
-        return  # `supmer verify` names a damaged file by its hash
+        return  # `supmer verify` reports a damaged file, whose hash differs
     connection.execute("CREATE TEMP TABLE promised_tasks (format VARCHAR, split VARCHAR, tasks BIGINT)")
     connection.executemany("INSERT INTO promised_tasks VALUES (?, ?, ?)", rows)
 
 
 def _add_labeled(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    """The examples of every labeled set that tasks were made of, as its files have them."""
+    """Add the examples of every labeled set that tasks were made from, as they are in its files."""
     used = connection.execute("SELECT DISTINCT kind FROM tasks WHERE format = 'labeled'").fetchall()
     names = {str(kind).partition("-")[2] for (kind,) in used}
     connection.execute("CREATE TEMP TABLE labeled_rows (name VARCHAR, id VARCHAR, texts VARCHAR[], label SMALLINT)")
@@ -58,7 +58,7 @@ def _add_labeled(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
                     connection.register("batch", batch)
                     connection.execute("INSERT INTO labeled_rows FROM batch")
                     connection.unregister("batch")
-            except (InputError, OSError):  # files that changed since are named by their own hash
+            except (InputError, OSError):  # changed files are reported when their hashes are checked
                 connection.execute("DELETE FROM labeled_rows WHERE name = ?", [source.name])
 
 

@@ -1,6 +1,6 @@
-"""What must hold of every task, as queries over the views that find where it does not (ALGORITHM §2).
+"""Invariants of every task, as queries over the views that find violations (ALGORITHM §2).
 
-`placed_tasks`, `promised_tasks` and `labeled_rows` are those of `storage.checks.task_evidence`.
+The module `storage.checks.task_evidence` makes `placed_tasks`, `promised_tasks` and `labeled_rows`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from storage.task_formats import ANCHOR_KINDS, CHOICES
 
 @dataclass(frozen=True)
 class TaskClaim:
-    """A claim, the views it is checked against, and the query whose first column names what breaks it."""
+    """A claim, the views it is checked against, and a query whose first column holds the ids that violate it."""
 
     name: str
     views: tuple[str, ...]
@@ -19,7 +19,7 @@ class TaskClaim:
     broken: str
 
 
-# Lists count from 1 in SQL, labels from 0. A sentence id is DOCUMENT_ID:INDEX.
+# SQL counts the elements of lists from 1; labels count from 0. A sentence id is DOCUMENT_ID:INDEX.
 _PARTS = """(SELECT task_id, example_id, split, sp_mc_ss, unnest(sentence_ids) AS id, unnest(texts) AS text,
     unnest(clusters) AS cluster FROM (SELECT *, format AS sp_mc_ss FROM tasks WHERE format <> 'labeled'))"""
 _PLACES = f"""(SELECT *, split_part(id, ':', 1) AS document_id, TRY_CAST(split_part(id, ':', 2) AS INTEGER) AS "index"
@@ -30,7 +30,7 @@ _NEXT = """(SELECT example_id, kind, label, candidate,
             AS distance, part
     FROM (SELECT example_id, kind, label, sentence_ids[1] AS anchor, unnest(sentence_ids[2:]) AS candidate,
         generate_subscripts(sentence_ids[2:], 1) - 1 AS part FROM tasks WHERE kind IN ('sp-next', 'mc-next')))"""
-# The anchors of tasks about clusters, and the sentence of the same cluster that some are asked about with.
+# The anchors of tasks about clusters, and the partners: sentences of the same cluster that are paired with an anchor.
 _ANCHORS = """(SELECT task_id, role, sentence_ids[1] AS id FROM tasks WHERE kind IN ('sp-cluster', 'mc-cluster'))"""
 _PARTNERS = """(SELECT task_id, role, example_id, sentence_ids[1] AS anchor, sentence_ids[label + 2] AS partner
     FROM tasks WHERE kind = 'mc-cluster' OR kind = 'sp-cluster' AND label = 0)"""

@@ -1,4 +1,4 @@
-"""Re-hash what the pipeline made: outputs and DVC's cache against dvc.lock, source files against their SHA-256."""
+"""Verification by hashes: outputs and DVC's cache against dvc.lock, source files against their recorded SHA-256."""
 
 import hashlib
 import os
@@ -24,8 +24,8 @@ from storage.lockfile import (
 PARQUET_MAGIC = b"PAR1"
 CHUNK_BYTES = 1 << 20
 RESTORE = "`supmer run` restores or recomputes it"
-NAMED = 3  # how many missing objects a finding names
-# Not `supmer run` alone: DVC goes by a file's date and size, and takes damage that leaves both alone for whole.
+NAMED = 3  # the most missing objects that a finding names
+# `supmer run` alone is not enough: DVC compares date and size, and misses damage that changes neither.
 DELETE = "delete it, then `supmer run`: it is restored, or made again where the cache is damaged as well"
 
 Kind = Literal["missing", "changed", "truncated", "extra", "unreadable", "cache", "source", "invariant", "unrecorded"]
@@ -35,7 +35,7 @@ Told = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: what, where, and what to do about it."""
+    """One problem: its kind, its place, a description, and what to do about it."""
 
     kind: Kind
     path: str
@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Expected:
-    """A file that dvc.lock promises; `bytes` where a size is recorded for it."""
+    """A file recorded in dvc.lock; `bytes` is None if its size is not recorded."""
 
     stage: str
     path: Path
@@ -54,21 +54,21 @@ class Expected:
 
 
 class Meter:
-    """Counts bytes over all hashing threads and tells how many there are."""
+    """Counts the bytes hashed by all threads and reports the progress to `told`."""
 
     def __init__(self, total: int, told: Told) -> None:
         self._total, self._done, self._told = total, 0, told
         self._lock = threading.Lock()
 
     def add(self, count: int) -> None:
-        """Count bytes as hashed."""
+        """Add to the number of bytes hashed."""
         with self._lock:
             self._done += count
             self._told(self._done, self._total)
 
 
 class Hashes:
-    """Hashes of files, each inode read once, on all cores; None for a file that cannot be read."""
+    """Hashes of files, computed on all cores, each inode once; the hash of a file that cannot be read is None."""
 
     def __init__(self, algorithm: Literal["md5", "sha256"], paths: Iterable[Path], told: Told) -> None:
         self._inodes: dict[Path, tuple[int, int]] = {}
@@ -86,7 +86,7 @@ class Hashes:
         return self._digests[self._inodes[path]]
 
     def same_file(self, one: Path, other: Path) -> bool:
-        """Whether two paths are links to one file."""
+        """True if two paths are links to the same file."""
         return self._inodes[one] == self._inodes[other]
 
 
@@ -103,10 +103,10 @@ def _digest(algorithm: str, path: Path, meter: Meter) -> str | None:
 
 
 def verify_outputs(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
-    """Compare every output of dvc.lock, and its objects in DVC's cache, with their hashes."""
+    """Yield findings about the outputs in dvc.lock and their objects in DVC's cache, by their hashes."""
     cache = cache_folder(pipeline.root)
     expected: list[Expected] = []
-    unlisted: list[tuple[LockedStage, LockedPath]] = []  # directories whose listing the cache does not hold
+    unlisted: list[tuple[LockedStage, LockedPath]] = []  # directories whose listing is not in the cache
     locked = {output.path for stage in pipeline.current() for output in stage.outputs}
     for declared in pipeline.outputs():
         if declared not in locked and (pipeline.root / declared).exists():
@@ -137,7 +137,7 @@ def _expect(
     expected: list[Expected],
     unlisted: list[tuple[LockedStage, LockedPath]],
 ) -> Iterator[Finding]:
-    """Sort an output's files into `expected`; yield what shows without hashing: whole folders gone, extra files."""
+    """Add the files of an output to `expected`; yield what is visible without hashing: missing outputs, extra files."""
     path = root / output.path
     if output.md5 is None:
         yield Finding("changed", output.path, "dvc.lock holds no md5 of it", f"`supmer run --force {stage.name}`")
@@ -186,7 +186,7 @@ def _difference(path: Path, where: str, recorded: int | None, detail: str) -> Fi
 
 
 def _compare_unlisted(root: Path, stage: LockedStage, output: LockedPath, hashes: Hashes) -> Iterator[Finding]:
-    """A directory whose listing is lost can only be compared as a whole."""
+    """Compare a directory as a whole, because its listing is lost."""
     folder = root / output.path
     files = files_below(root, folder)
     cut = [name for name, path in files.items() if path.is_file() and _lacks_footer(path)]
@@ -213,7 +213,7 @@ def _damaged_object(root: Path, path: Path) -> Finding:
 
 
 def verify_cached(pipeline: Pipeline) -> Iterator[Finding]:
-    """Tell each output that DVC's cache does not hold, or not whole: it is there, but could not be restored."""
+    """Yield a finding for each output that could not be restored because DVC's cache lacks some or all of it."""
     cache = cache_folder(pipeline.root)
     for output in (output for stage in pipeline.current() for output in stage.outputs):
         if output.md5 is None or output.path in pipeline.uncached():
@@ -227,7 +227,7 @@ def verify_cached(pipeline: Pipeline) -> Iterator[Finding]:
 def _lacking(cache: Path, output: LockedPath) -> Iterator[Finding]:
     try:
         listing = directory_object(cache, output.md5 or "") or {}
-    except (ValueError, KeyError, TypeError):  # told already, as damaged
+    except (ValueError, KeyError, TypeError):  # already reported as damaged
         return
     lacking = sorted(name for name, md5 in listing.items() if not object_path(cache, md5).is_file())
     if lacking:
@@ -242,10 +242,10 @@ def _uncached(output: LockedPath, how: str) -> Finding:
 
 
 def verify_sources(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
-    """Compare every source file with the SHA-256 that `acquire` recorded."""
+    """Yield a finding for each source file that differs from the SHA-256 that `acquire` recorded."""
     from storage.sources.source import MANIFEST, read_manifest
 
-    promised: dict[str, tuple[str, str]] = {}  # by path: SHA-256, and the record that holds it
+    promised: dict[str, tuple[str, str]] = {}  # by path: the SHA-256, and the manifest that records it
     for output in pipeline.outputs():
         record = f"{output}/{MANIFEST}"
         if not (pipeline.root / record).is_file():
@@ -268,7 +268,7 @@ def verify_sources(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
 
 
 def verify_cache(root: Path, told: Told) -> Iterator[Finding]:
-    """Re-hash every object of DVC's cache, also those of earlier versions."""
+    """Yield a finding for each damaged object in DVC's cache, including objects of earlier versions."""
     cache = cache_folder(root)
     objects = [path for path in cache.glob("??/*") if path.is_file()]
     hashes = Hashes("md5", objects, told)
@@ -278,7 +278,7 @@ def verify_cache(root: Path, told: Told) -> Iterator[Finding]:
 
 
 def verify_invariants(root: Path, memory_mb: int) -> Iterator[Finding]:
-    """Check what must hold between the datasets."""
+    """Yield a finding for each violated invariant of the datasets."""
     import duckdb
 
     from storage.checks.invariants import broken_invariants

@@ -1,1 +1,1 @@
-"""Where things come from: events of stages, the ancestry of artifacts, traces of single rows."""
+"""Lineage: the events of stages, the ancestry of artifacts, and the traces of single rows."""

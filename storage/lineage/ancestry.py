@@ -1,4 +1,4 @@
-"""Where an artifact comes from: the tree of stages and inputs behind it, from dvc.lock and the lineage events."""
+"""The ancestry of an artifact: the tree of stages and inputs behind it, from dvc.lock and the lineage events."""
 
 import difflib
 import os
@@ -25,7 +25,7 @@ from storage.sources.source import MANIFEST, AcquiredSource, read_manifest
 
 @dataclass(frozen=True)
 class StageNode:
-    """The run of a stage that made an artifact; time, memory, commit and Prefect run where an event tells them."""
+    """The run of a stage that made an artifact; what only an event records is None if there is no such event."""
 
     name: str
     time: str | None
@@ -41,9 +41,9 @@ class StageNode:
 
 @dataclass(frozen=True)
 class ArtifactNode:
-    """An artifact in the version that was used; `stage` is None for what no stage makes.
+    """An artifact in the version that was used; `stage` is None if no stage makes it.
 
-    `parameter` is that of the local source the path stood for, with what it said.
+    `parameter` is the parameter of a local source with its value, and None for other artifacts.
     """
 
     path: str
@@ -57,7 +57,10 @@ class ArtifactNode:
 
 
 def resolve(pipeline: Pipeline, given: str, here: Path) -> list[str]:
-    """Artifacts meant by a path (as seen from `here` or from the workspace), a file inside one, a stage or a view."""
+    """Return the artifacts that `given` names: a path, a file inside an artifact, a stage or a view.
+
+    A path is relative to `here` or to the workspace. Raise InputError if nothing is found.
+    """
     artifacts = pipeline.artifacts()
     absolute = Path(os.path.normpath(here / given))
     candidates = [os.path.normpath(given)]
@@ -78,7 +81,7 @@ def resolve(pipeline: Pipeline, given: str, here: Path) -> list[str]:
 
 
 def file_md5_in(pipeline: Pipeline, artifact: str, file: str) -> str | None:
-    """The recorded md5 of one file inside a directory artifact."""
+    """Return the recorded md5 of a file inside a directory artifact, or None if it is not known."""
     locked = pipeline.locked_output(artifact)
     if locked is None or locked.md5 is None or not locked.is_directory:
         return None
@@ -90,7 +93,7 @@ def file_md5_in(pipeline: Pipeline, artifact: str, file: str) -> str | None:
 
 
 class Ancestry:
-    """Builds the trees of a workspace; nodes met twice are the same object."""
+    """Builds the trees of a workspace; a stage that occurs twice is the same object."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
@@ -100,7 +103,7 @@ class Ancestry:
         self._rows: dict[str, dict[str, int]] = {}
 
     def tree(self, path: str) -> ArtifactNode:
-        """The tree of an artifact in its current version."""
+        """Return the tree of an artifact in its current version."""
         locked = self.pipeline.locked_output(path)
         if locked is None:
             stage = self.pipeline.artifacts()[path]
@@ -142,7 +145,7 @@ class Ancestry:
         return self._stages[stage.name]
 
     def _inputs(self, stage: LockedStage) -> Iterator[ArtifactNode]:
-        """Yield what a stage read apart from code; a folder that holds outputs of other stages goes by these."""
+        """Yield the inputs of a stage without code; for a folder of outputs of other stages, yield these outputs."""
         name, _, key = stage.name.partition("@")
         for item in stage.inputs:
             if is_code(item.path):
@@ -152,7 +155,7 @@ class Ancestry:
                 yield self._artifact(output, source)
 
     def _outputs_below(self, used: LockedPath) -> Iterator[LockedPath]:
-        """Yield the outputs in a folder that a stage read, in the versions that it read."""
+        """Yield the outputs in a folder that a stage read, in the versions it read."""
         outputs = [path for path in sorted(self._makers) if path != used.path and Path(path).is_relative_to(used.path)]
         if not outputs or used.md5 is None:
             return
@@ -175,4 +178,4 @@ class Ancestry:
         try:
             return sum(count_rows(shard) for shard in shards)
         except InputError:
-            return None  # a damaged shard: `supmer verify` names it
+            return None  # a shard is damaged: `supmer verify` names it

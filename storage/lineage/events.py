@@ -1,4 +1,4 @@
-"""Lineage events: every stage run appends OpenLineage events to lineage/events.jsonl, and sends them on if told to."""
+"""Lineage events: each run of a stage appends OpenLineage events to lineage/events.jsonl and can also send them."""
 
 import json
 import logging
@@ -16,12 +16,12 @@ from storage.errors import InputError
 HTTP_SECONDS = 2.0
 
 logger = logging.getLogger("supmer.lineage")
-_deaf: set[str] = set()  # endpoints that failed once in this process: not asked again
+_deaf: set[str] = set()  # endpoints that failed once in this process and are not tried again
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A dependency or output by the hash DVC knows it by; rows where it is Parquet."""
+    """A dependency or output with its hash in DVC; `rows` is None if it is not Parquet."""
 
     path: str
     md5: str
@@ -31,9 +31,9 @@ class Artifact:
 
 @dataclass(frozen=True)
 class StageEvent:
-    """A stage started, completed, failed or (OTHER) was accepted as it is.
+    """The start, completion, failure or (OTHER) acceptance of a stage.
 
-    `record` holds rows, bytes, seconds, peak memory, outcome, why, error; of an acceptance, the reason a person gave.
+    `record` holds rows, bytes, seconds, peak memory, outcome, why and error; for an acceptance, the person's reason.
     """
 
     stage: str
@@ -50,7 +50,7 @@ class StageEvent:
 
 @dataclass(frozen=True)
 class StageRun:
-    """A completed run as the events tell it."""
+    """A completed run, as recorded in the events."""
 
     stage: str
     time: str
@@ -63,7 +63,7 @@ class StageRun:
 
 
 def emit(root: Path, event: StageEvent) -> None:
-    """Append an event to the workspace's log, and send it to OPENLINEAGE_URL if that is set."""
+    """Append an event to the log of the workspace, and send it to OPENLINEAGE_URL if that is set."""
     from storage.lineage.openlineage import run_event
 
     built = run_event(event)
@@ -74,7 +74,7 @@ def emit(root: Path, event: StageEvent) -> None:
 
 
 def _append(path: Path, event: Any) -> None:
-    """Append one line under a lock; a line that a crash cut short is closed first, so that it spoils only itself."""
+    """Append one line under a lock; if a crash cut the last line short, end it first so that only that line is lost."""
     from filelock import lock_descriptor
     from openlineage.client.transport.file import FileConfig, FileTransport
 
@@ -82,7 +82,7 @@ def _append(path: Path, event: Any) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
             lock_descriptor(file.fileno(), poll_interval=0.01)
-            size = os.fstat(file.fileno()).st_size  # under the lock: others may have written since it was opened
+            size = os.fstat(file.fileno()).st_size  # under the lock: another process may have appended
             if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
                 file.write(b"\n")
                 file.flush()
@@ -93,7 +93,10 @@ def _append(path: Path, event: Any) -> None:
 
 
 def _send(url: str, event: Any) -> None:
-    """Post an event, for HTTP_SECONDS at most (name look-up included, hence the thread); a failure is one warning."""
+    """Post an event; log one warning if that fails.
+
+    A thread limits the time to HTTP_SECONDS, because the timeout of the client does not include the name lookup.
+    """
     failure: list[str] = ["no answer in time"]
 
     def post() -> None:
@@ -111,7 +114,7 @@ def _send(url: str, event: Any) -> None:
             finally:
                 transport.close()
             failure.clear()
-        except Exception as error:  # noqa: BLE001 - whatever an endpoint does, the run goes on
+        except Exception as error:  # noqa: BLE001 - no failure of an endpoint may stop the run
             response = getattr(error, "response", None)
             failure[0] = f"HTTP {response.status_code}" if response is not None else type(error).__name__
 
@@ -126,7 +129,7 @@ def _send(url: str, event: Any) -> None:
 
 
 def read_events(root: Path) -> list[dict[str, Any]]:
-    """Every event of the workspace in the order written; lines a crash cut short are skipped, with one warning."""
+    """Return all events of the workspace in the order written; skip lines cut short by a crash, with one warning."""
     path = root / paths.EVENTS
     if not path.exists():
         return []
@@ -153,7 +156,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def run_that_made(events: list[dict[str, Any]], stage: str, versions: Mapping[str, str]) -> StageRun | None:
-    """The last completed run of a stage that wrote all of these outputs in these versions (md5 by path)."""
+    """Return the last completed run of a stage that wrote all outputs in these versions (md5 by path), or None."""
     for event in reversed(events):
         if event.get("eventType") != "COMPLETE" or event.get("job", {}).get("name") != stage:
             continue
@@ -165,7 +168,7 @@ def run_that_made(events: list[dict[str, Any]], stage: str, versions: Mapping[st
 
 @dataclass(frozen=True)
 class Acceptance:
-    """A person's word that a result stands although its code changed."""
+    """A person's statement that a result stays valid although its code changed."""
 
     time: str
     reason: str
@@ -173,7 +176,7 @@ class Acceptance:
 
 
 def acceptances(events: list[dict[str, Any]], stage: str, versions: Mapping[str, str]) -> list[Acceptance]:
-    """Return the acceptances of these outputs of a stage since they were made, oldest first (md5 by path)."""
+    """Return the acceptances of a stage's outputs in these versions (md5 by path) since its last run, oldest first."""
     accepted: list[Acceptance] = []
     for event in events:
         if event.get("job", {}).get("name") != stage:

@@ -1,4 +1,4 @@
-"""Stage events in OpenLineage's terms; imported only where a stage runs, since the client takes half a second."""
+"""Stage events as OpenLineage events; imported only when a stage runs, because importing takes half a second."""
 
 import os
 from typing import Any
@@ -26,11 +26,11 @@ set_producer(PRODUCER)
 
 
 @attr.define
-class StageRunFacet(RunFacet):  # type: ignore[misc] # the client's classes have no types
-    """What a stage run took and why it ran (docs/lineage.md)."""
+class StageRunFacet(RunFacet):  # type: ignore[misc] # the client's classes are not typed
+    """The resources that a run of a stage took, and the reason why it ran (docs/lineage.md)."""
 
     record: dict[str, Any]
-    prefectRunId: str | None = None  # noqa: N815 - OpenLineage spells its fields so
+    prefectRunId: str | None = None  # noqa: N815 - OpenLineage writes its fields in camel case
 
     @staticmethod
     def _get_schema() -> str:
@@ -38,7 +38,7 @@ class StageRunFacet(RunFacet):  # type: ignore[misc] # the client's classes have
 
 
 def run_event(event: StageEvent) -> RunEvent:
-    """The event as OpenLineage's client takes it; datasets are named by their path, from the workspace on."""
+    """Return the event as an object of OpenLineage's client; datasets are named by their path in the workspace."""
     namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or DEFAULT_NAMESPACE
     return RunEvent(
         eventType=RunState[event.state],
@@ -68,7 +68,7 @@ def _run_facets(event: StageEvent) -> dict[str, Any]:
 
 def _job_facets(event: StageEvent) -> dict[str, Any]:
     facets: dict[str, Any] = {"jobType": job_type_job.JobTypeJobFacet("BATCH", "SUPMER", jobType="STAGE")}
-    if event.git_commit:  # of the workspace's own repository, which may have no address
+    if event.git_commit:  # the commit of the workspace's own repository, which may have no remote
         facets["sourceCodeLocation"] = source_code_location_job.SourceCodeLocationJobFacet(
             type="git", url=f"git:{event.git_commit.rstrip('+')}:dvc.yaml", path="dvc.yaml", version=event.git_commit
         )

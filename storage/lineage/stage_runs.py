@@ -1,4 +1,4 @@
-"""The stages behind a workspace's outputs: what each reads, wrote and took, by dvc.yaml, dvc.lock and the events."""
+"""The stages behind a workspace's outputs, with inputs, outputs and resources, from dvc.yaml, dvc.lock and events."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from storage.parquet import count_rows
 
 @dataclass(frozen=True)
 class StageFacts:
-    """A stage in the version that dvc.lock has; what only an event tells is None where there is no such event.
+    """A stage as recorded in dvc.lock; what only an event records is None if there is no such event.
 
     Attributes:
         upstream: the stages whose outputs it reads.
-        rows: of the Parquet folders it wrote, by path.
-        bytes: of all that it wrote.
+        rows: the number of rows in each Parquet folder it wrote, by path.
+        bytes: the size of all its outputs.
     """
 
     name: str
@@ -33,16 +33,16 @@ class StageFacts:
 
 
 def stages_above(root: Path, inputs: Sequence[str]) -> tuple[list[StageFacts], tuple[str, ...]]:
-    """Every stage that what lies at `inputs` was made by, directly or not, upstream first; and those that made it."""
+    """Return all stages behind `inputs`, upstream ones first, and the names of those that made `inputs` directly."""
     pipeline = read_pipeline(root)
     makers = {
         output.path: stage
         for stage in pipeline.current()
-        if stage.name.partition("@")[0] != LOCAL_STAGE  # sources are told of elsewhere
+        if stage.name.partition("@")[0] != LOCAL_STAGE  # the report describes sources elsewhere
         for output in stage.outputs
     }
-    # A stage forced later may give the same bytes: the first run that made them stays the one that is told, so that
-    # the same inputs give the same report.
+    # A forced run may write the same bytes again. The first run that wrote them is reported, so that the same inputs
+    # give the same report.
     events = list(reversed(read_events(root)))
     found: dict[str, StageFacts] = {}
     depth: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""From an id to its text, document and file, and from a document to every row made of it."""
+"""Tracing of rows: from an id to its text, document and file, and from a document to every row made from it."""
 
 import json
 import re
@@ -18,14 +18,14 @@ FIRST_IDS = 5
 SPAN_COLUMNS = 'document_id, index, start, "end", words, text'
 TASKS = "tasks"  # the view over data/tasks
 ASSIGNMENTS = "assignments"  # the view over data/clusters/assignments
-FACTS = {"VARCHAR", "SMALLINT", "INTEGER", "BIGINT", "INTEGER[]"}  # columns that tell of an example in a few words
+FACTS = {"VARCHAR", "SMALLINT", "INTEGER", "BIGINT", "INTEGER[]"}  # column types with short values
 ID = re.compile(r"([0-9a-f]+)(?::(\d+))?")
 EXAMPLE = re.compile(r"(?P<task>[a-z]+-(?:train|validation)-\d+)(?P<place>/.*)?")
 
 
 @dataclass(frozen=True)
 class Use:
-    """Rows of one view that come from a document."""
+    """The rows of a view that come from a document."""
 
     view: str
     columns: tuple[str, ...]
@@ -35,14 +35,14 @@ class Use:
 
 @dataclass(frozen=True)
 class Example:
-    """A training example: the sentences it is made of, and what else its row says (kind, label, clusters, …)."""
+    """A training example: the ids of its sentences, and the other values of its row (kind, label, clusters, …)."""
 
     sentence_ids: tuple[str, ...]
     facts: dict[str, Any]
 
 
 def find_document(connection: duckdb.DuckDBPyConnection, given: str) -> str:
-    """The full id of the one document, kept or excluded, whose id begins as given."""
+    """Return the full id of the only document, kept or excluded, whose id starts with `given`."""
     prefix = given.lower()
     if not ID.fullmatch(prefix) or ":" in prefix or len(prefix) < SHORTEST_PREFIX:
         raise InputError(f"{given}: not a document id: at least {SHORTEST_PREFIX} hex digits are needed")
@@ -65,7 +65,7 @@ def find_document(connection: duckdb.DuckDBPyConnection, given: str) -> str:
 
 
 def find_example(connection: duckdb.DuckDBPyConnection, views: list[str], given: str) -> dict[str, Example]:
-    """The row, by view, whose `example_id` is the one given."""
+    """Return the rows whose `example_id` is `given`, by view."""
     found: dict[str, Example] = {}
     for view in views:
         columns = view_columns(connection, view)
@@ -85,13 +85,13 @@ def find_example(connection: duckdb.DuckDBPyConnection, views: list[str], given:
 
 
 def refuse_unknown_example(connection: duckdb.DuckDBPyConnection, given: str) -> None:
-    """Raise an InputError for what reads like the id of a task or of an example, and is none that is there."""
+    """Raise InputError if `given`, which is not the id of an example, has the form of a task or example id."""
     match = EXAMPLE.fullmatch(given)
     if match is None:
         return
     if not view_columns(connection, "tasks"):
         raise InputError(f"{given}: no tasks yet: `supmer run materialize` makes them")
-    query = "SELECT max(example_id) AS example, count(*) AS n FROM tasks WHERE task_id = ?"  # s comes after q
+    query = "SELECT max(example_id) AS example, count(*) AS n FROM tasks WHERE task_id = ?"  # "s" sorts after "q"
     found = _one(connection, query, [match["task"]])
     if found and found["n"]:
         what = f"no such example in the task of {found['n']}" if match["place"] else f"a task of {found['n']} examples"
@@ -100,7 +100,7 @@ def refuse_unknown_example(connection: duckdb.DuckDBPyConnection, given: str) ->
 
 
 def clusters_of(connection: duckdb.DuckDBPyConnection, document: str, index: int) -> dict[str, int | None]:
-    """The cluster of a sentence in the clustering of each format; None where its cluster was dropped."""
+    """Return the cluster of a sentence in the clustering of each format; None if the cluster was dropped."""
     columns = view_columns(connection, ASSIGNMENTS)
     formats = [name for name, kind in columns.items() if kind == "INTEGER" and name != "index"]
     if not formats or not {"document_id", "index"} <= columns.keys():
@@ -111,14 +111,14 @@ def clusters_of(connection: duckdb.DuckDBPyConnection, document: str, index: int
 
 
 def document_record(connection: duckdb.DuckDBPyConnection, document: str) -> dict[str, Any] | None:
-    """The row of a kept document."""
+    """Return the row of a kept document, or None if there is none."""
     if not view_columns(connection, "documents"):
         return None
     return _one(connection, "SELECT * FROM documents WHERE document_id = ?", [document])
 
 
 def exclusions(connection: duckdb.DuckDBPyConnection, document: str) -> list[dict[str, Any]]:
-    """Rows of `excluded` with this text: a rejected document, or copies of a kept one."""
+    """Return the rows of `excluded` with this id: a rejected document, or copies of a kept one."""
     columns = view_columns(connection, "excluded")
     if not columns:
         return []
@@ -128,7 +128,7 @@ def exclusions(connection: duckdb.DuckDBPyConnection, document: str) -> list[dic
 
 
 def sentences_around(connection: duckdb.DuckDBPyConnection, document: str, index: int) -> list[dict[str, Any]]:
-    """A sentence and the kept ones before and after it in the document, in order."""
+    """Return a sentence and the kept sentences before and after it in the document, in order."""
     if not view_columns(connection, "sentences"):
         return []
     return _all(
@@ -141,7 +141,7 @@ def sentences_around(connection: duckdb.DuckDBPyConnection, document: str, index
 
 
 def uses(connection: duckdb.DuckDBPyConnection, view: str, document: str) -> Use | None:
-    """Rows of a view that name the document or one of its sentences; None if its columns name neither."""
+    """Return the rows of a view that name a document or one of its sentences; None if the view has no such column."""
     columns = view_columns(connection, view)
     naming = {name: kind for name, kind in columns.items() if _refers_to(name) and kind in {"VARCHAR", "VARCHAR[]"}}
     if not naming:
@@ -160,7 +160,7 @@ def uses(connection: duckdb.DuckDBPyConnection, view: str, document: str) -> Use
 
 
 def prompts_with(root: Path, connection: duckdb.DuckDBPyConnection, document: str) -> dict[str, list[str]]:
-    """The learned prompts whose training tasks hold a sentence of the document: {prompt: formats of those tasks}."""
+    """Return the learned prompts with a sentence of the document in their training tasks: {prompt: task formats}."""
     if "sentence_ids" not in view_columns(connection, TASKS):
         return {}
     test = _names_document("sentence_ids", "VARCHAR[]")
@@ -178,7 +178,7 @@ def prompts_with(root: Path, connection: duckdb.DuckDBPyConnection, document: st
 
 
 def _refers_to(column: str) -> str | None:
-    """Whether a column holds sentence ids or document ids, by its name."""
+    """Return "sentence" or "document" if the column's name says that it holds such ids, else None."""
     match = re.fullmatch(r"(?:.*_)?(sentence|document)_ids?", column)
     return match.group(1) if match else None
 
@@ -189,12 +189,12 @@ def _names_document(column: str, kind: str) -> str:
         return f"list_contains({name}, $document)" if kind.endswith("[]") else f"{name} = $document"
     if kind.endswith("[]"):
         return f"len(list_filter({name}, lambda one: starts_with(one, $first))) > 0"
-    # ';' follows ':' in ASCII: a range lets Parquet's statistics skip row groups, a prefix test would not.
+    # ';' follows ':' in ASCII. With a range, unlike a prefix test, Parquet's statistics allow to skip row groups.
     return f"({name} >= $first AND {name} < $after)"
 
 
 def _row_id(columns: dict[str, str], naming: str) -> str:
-    """What to call a row: its own id, else the sentence's, else what it names."""
+    """Return the SQL expression that identifies a row: its own id, else the sentence's id, else the column `naming`."""
     for name in ("example_id", "id", "sentence_id"):
         if name in columns:
             return f"{identifier(name)}::VARCHAR"

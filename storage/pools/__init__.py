@@ -1,1 +1,1 @@
-"""What tasks are drawn from, as memory-mapped arrays."""
+"""The sentences and labeled examples that tasks are drawn from, as memory-mapped arrays."""

@@ -1,4 +1,4 @@
-"""A labeled set ready to be drawn from: texts by number, and the numbers of its examples by split, group and label."""
+"""A labeled set that tasks are drawn from: its texts, and its example numbers by split, group and label."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -37,10 +37,10 @@ class LabeledSet:
     """A set that was read: `rows` examples of `fields` texts each, labels 0 to `labels` − 1.
 
     Attributes:
-        content: hash over all that was read.
-        files: what was read, by name.
-        duplicates: rows left out because their texts were there before.
-        conflicts: those of them that had another label there.
+        content: hash of everything that was read.
+        files: names of the files that were read.
+        duplicates: rows left out because an earlier row has the same texts.
+        conflicts: duplicates whose label differs from that of the earlier row.
         tested: rows left out because `tune` tests on them.
     """
 
@@ -56,7 +56,7 @@ class LabeledSet:
 
 
 def write_set(folder: Path, source: AcquiredSource, root: Path, tuned: Columns) -> LabeledSet:
-    """Read a set, every example once, into `folder`, without those that are tested on when it is read by `tuned`."""
+    """Read a set into `folder`, without duplicates and without the rows that `tune` tests on (with columns `tuned`)."""
     files = training_files(source)
     where = f"acquire.datasets.{source.name}"
     _check_columns(files, root, where)
@@ -89,7 +89,7 @@ def write_set(folder: Path, source: AcquiredSource, root: Path, tuned: Columns) 
 
 
 def _check_columns(files: list[SourceFile], root: Path, where: str) -> None:
-    """Refuse a set that only `tune` can read: its entry in docs/datasets.md says where texts and label stand."""
+    """Raise InputError if the columns are not the usual ones; only `tune` knows other columns (docs/datasets.md)."""
     found = first_columns(files, root)
     wanted = [{*fields, *ANY.labels} for fields in ANY.texts]
     if found and not any(found >= fields for fields in wanted):
@@ -102,7 +102,7 @@ def _check_columns(files: list[SourceFile], root: Path, where: str) -> None:
 
 @dataclass
 class _Seen:
-    """Which texts were there before, and with which label."""
+    """The texts seen so far, with their labels."""
 
     numbers: Mapping[str | int, int]
     duplicates: int = 0
@@ -110,9 +110,9 @@ class _Seen:
     _labels: dict[int, int] = field(default_factory=dict)
 
     def first(self, row: LabeledRow) -> bool:
-        """Whether a row is the first with its texts; others are counted."""
+        """True if a row is the first with its texts; otherwise it is counted as a duplicate."""
         label = self.numbers[row.label]
-        key = hash(row.texts)  # 64 bits: enough to tell, and never written anywhere
+        key = hash(row.texts)  # 64 bits suffice; the hash is never stored
         earlier = self._labels.get(key)
         if earlier is None:
             self._labels[key] = label
@@ -134,7 +134,7 @@ def _batches(rows: Iterator[LabeledRow]) -> Iterator[list[LabeledRow]]:
 
 
 class LabeledPool:
-    """A set that was read, mapped; after `write_groups` also with its groups."""
+    """A set that was read, memory-mapped; with its groups if `write_groups` was called."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -145,27 +145,27 @@ class LabeledPool:
         self._cells: dict[str, int] = summary["cells"]
 
     def texts(self, examples: Integers, fields: int) -> pa.Array:
-        """The texts of some examples, all fields of one before those of the next."""
+        """Return the texts of some examples, all fields of one example before those of the next."""
         return self._rows.take_texts((examples[:, None] * fields + np.arange(fields)).ravel())
 
     def labels(self, fields: int) -> Integers:
-        """Label of each example."""
+        """Return the label of each example."""
         values: Integers = self._rows["label"][::fields].astype(np.int64)
         return values
 
     def row_numbers(self, examples: Integers, fields: int) -> Integers:
-        """The row each example has in its files."""
+        """Return the row of each example in its files."""
         values: Integers = self._rows["row"][examples * fields]
         return values
 
     def cells(self) -> dict[str, Integers]:
-        """`split/group/label` → examples."""
+        """Return the examples of each cell: {`split/group/label`: examples}."""
         ends = np.cumsum([*self._cells.values()])
         return dict(zip(self._cells, np.split(map_array(self._folder / _CELLS, np.int64), ends[:-1]), strict=True))
 
 
 def write_groups(folder: Path, found: LabeledSet, cells: dict[str, Integers]) -> None:
-    """Keep what tasks are drawn from."""
+    """Write the cells that tasks are drawn from, and a summary of the set."""
     write_bytes(folder / _CELLS, np.concatenate([*cells.values()]).astype(np.int64).tobytes())
     summary = {"set": asdict(found), "cells": {name: len(examples) for name, examples in cells.items()}}
     write_bytes(folder / _SUMMARY, orjson.dumps(summary))

@@ -1,4 +1,4 @@
-"""Numbered rows on disk as plain arrays, memory-mapped: a worker takes any of them without loading the rest."""
+"""Numbered rows on disk as memory-mapped arrays: a worker can read any row without loading the others."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,14 +17,14 @@ _ENDS = "texts.ends"
 
 
 def map_array(path: Path, kind: npt.DTypeLike) -> Array:
-    """A file of numbers as an array, read where it is looked at; an empty file is an empty array."""
+    """Return a file of numbers as a memory-mapped array; an empty file gives an empty array."""
     if path.stat().st_size == 0:
         return np.empty(0, kind)
-    return np.asarray(np.memmap(path, dtype=kind, mode="r"))  # a plain view: memmap itself is slow to index
+    return np.asarray(np.memmap(path, dtype=kind, mode="r"))  # a plain array, because indexing a memmap is slow
 
 
 class RowWriter:
-    """Rows appended batch by batch: a text and some numbers each; `kinds` gives the type of each column of numbers."""
+    """Writes rows batch by batch: each has a text and some numbers; `kinds` maps columns of numbers to their types."""
 
     def __init__(self, folder: Path, kinds: Mapping[str, npt.DTypeLike]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class RowWriter:
             file.close()
 
     def append(self, texts: pa.Array, columns: Mapping[str, Array]) -> None:
-        """Append a batch: texts without nulls, and as many numbers in every column."""
+        """Append a batch: texts without nulls, and one number for each text in every column."""
         texts = texts.cast(pa.large_string())
         _, offsets, content = texts.buffers()
         ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
@@ -59,7 +59,7 @@ class RowWriter:
 
 
 class Rows:
-    """Rows that a `RowWriter` wrote: `texts` and, by name, the columns of numbers."""
+    """Rows written by a `RowWriter`: `texts`, and the columns of numbers by name."""
 
     def __init__(self, folder: Path, kinds: Mapping[str, npt.DTypeLike]) -> None:
         ends = pa.memory_map(str(folder / _ENDS)).read_buffer()
@@ -75,5 +75,5 @@ class Rows:
         return self._columns[column]
 
     def take_texts(self, rows: Integers) -> pa.Array:
-        """The texts of some rows, in their order."""
+        """Return the texts of the given rows, in that order."""
         return self.texts.take(pa.array(rows)).cast(pa.string())

@@ -1,9 +1,9 @@
-"""What anchor tasks are drawn from: sentences with neighbours and clusters, joined in DuckDB, kept as plain arrays.
+"""The pool that anchor tasks are drawn from: sentences with neighbours and clusters, joined in DuckDB, kept as arrays.
 
-Rows are sentences, numbered shard by shard, a document's in the order of their index. For each format and split there
-are two lists of rows, ordered by cluster, every text once: `members`, the sentences of each cluster, and `next`, those
-of them that a question about what follows can be asked of. DuckDB joins one shard at a time and sorts numbers only, in
-bounded memory; workers map the arrays.
+Rows are sentences, numbered shard by shard; the sentences of a document are in the order of their index. For each
+format and split there are two lists of rows, ordered by cluster, with every text once: `members`, the sentences of each
+cluster, and `next`, those members for which a question about the following sentence can be asked. DuckDB joins one
+shard at a time and sorts only numbers, in bounded memory. Workers map the arrays into memory.
 """
 
 import re
@@ -24,8 +24,8 @@ from storage.pools.row_arrays import Array, Integers, Rows, RowWriter, map_array
 from storage.scratch import SPILL, scratch_database
 from storage.task_formats import FORMATS, SPLITS
 
-# A document with this many different texts has one that is neither the sentence's nor its neighbours': the least for
-# a wrong answer out of the same document.
+# A document with this many different texts has at least one besides those of a sentence and its two neighbours: it can
+# serve as a wrong answer from the same document.
 TEXTS_FOR_DISTANT = 4
 
 _MEMORY = "512MB"
@@ -34,7 +34,7 @@ _SUMMARY = "pool.json"
 _SENTENCE_KINDS = {"document": "i4", "index": "i4", "key": "u8", "sp": "i4", "mc": "i4", "ss": "i4"}
 _DOCUMENT_KINDS = {"first": "i8", "rows": "i4", "texts": "i4"}
 
-# Texts of validation documents: a training document's sentence with such a text is left out, as if it were filtered.
+# Texts of validation documents: sentences of training documents with the same text are left out, as if filtered.
 _HELD_OUT = """INSERT INTO held_out SELECT DISTINCT hash(s.text)
     FROM read_parquet($sentences) s SEMI JOIN (FROM read_parquet($documents) WHERE split = 'validation')
     USING (document_id)"""
@@ -70,7 +70,7 @@ class ShardFiles:
 
 @dataclass(frozen=True)
 class Grouped:
-    """Row numbers ordered by cluster: those of `clusters[i]` are `rows[starts[i] : starts[i + 1]]`."""
+    """Row numbers ordered by cluster: the rows of `clusters[i]` are `rows[starts[i] : starts[i + 1]]`."""
 
     rows: Integers
     clusters: Array
@@ -78,17 +78,17 @@ class Grouped:
 
     @property
     def sizes(self) -> Integers:
-        """Rows of each cluster, in the order of `clusters`."""
+        """The number of rows of each cluster, in the order of `clusters`."""
         return np.diff(self.starts)
 
     def span(self, cluster: int) -> tuple[int, int]:
-        """Where a cluster's rows begin and end."""
+        """Return the start and the end of a cluster's rows."""
         place = int(np.searchsorted(self.clusters, cluster))
         return int(self.starts[place]), int(self.starts[place + 1])
 
 
 class PoolWriter:
-    """The steps of building the pool; the folder is emptied on the way in, the database goes on the way out."""
+    """Builds the pool step by step; entering the context empties the folder, leaving it deletes the database."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -108,11 +108,12 @@ class PoolWriter:
             remove(self._folder / left)
 
     def gather(self, shards: Sequence[ShardFiles]) -> int:
-        """Take in the sentences of all shards and return how many there are.
+        """Write the sentences of all shards and return their number.
 
-        Those of training documents whose text a validation document has, too, are left out: `left_out` counts them.
+        Sentences of training documents whose text is also in a validation document are left out; `left_out` counts
+        them.
         """
-        # read_parquet would take brackets and stars in a folder's name for a pattern.
+        # read_parquet would interpret brackets and stars in a folder's name as a pattern.
         paths = [{name: re.sub(r"([*?[])", r"[\1]", str(path)) for name, path in vars(one).items()} for one in shards]
         self._connection.execute("CREATE TABLE held_out (key UBIGINT)")
         for one in paths:
@@ -125,7 +126,7 @@ class PoolWriter:
         ):
             for shard, one in zip(shards, paths, strict=True):
                 reader = self._connection.sql(_JOINED, params=one).to_arrow_reader(_BATCH_ROWS)
-                last = None  # a document may go on in the next batch
+                last = None  # a document may continue in the next batch
                 for batch in reader:
                     table = pa.Table.from_batches([batch])
                     _refuse_gaps(table, shard)
@@ -134,7 +135,7 @@ class PoolWriter:
             return sentences.rows
 
     def _append(self, table: pa.Table, sentences: RowWriter, documents: RowWriter, last: str | None) -> str | None:
-        """Write one batch of sentences, and the documents that begin in it; return the document it ends in."""
+        """Write a batch of sentences and the documents that begin in it; return the id of the last document."""
         if not table.num_rows:
             return last
         ids = table["document_id"].combine_chunks()
@@ -155,13 +156,13 @@ class PoolWriter:
         sentences.append(table["text"].combine_chunks(), columns)
         kept = ["key", *FORMATS, "split", "next", "texts"]
         batch = table.select(kept).append_column("row", rows).append_column("document", pa.array(numbers))
-        with self._connection.cursor() as beside:  # the query that made the batch is still being read
+        with self._connection.cursor() as beside:  # the connection is still reading the query that gives the batches
             beside.register("batch", batch)
             beside.execute("INSERT INTO rows BY NAME FROM batch")
         return str(ids[-1].as_py())
 
     def list_anchors(self, formats: Sequence[str], *, hard: bool) -> None:
-        """List the rows of each format and split by cluster; `hard`: mc-next needs sentences of the same document."""
+        """Write the lists of each format and split; if `hard`, mc-next needs other sentences of the same document."""
         summary: dict[str, Any] = {"groups": {}, "documents": {}}
         for split in SPLITS:
             for format_ in formats:
@@ -177,7 +178,7 @@ class PoolWriter:
         write_bytes(self._folder / _SUMMARY, orjson.dumps(summary))
 
     def _write_list(self, key: str, format_: str, split: str, condition: str) -> list[list[int]]:
-        """Write one list of rows; return its clusters with their sizes."""
+        """Write one list of rows, and return its clusters with their sizes."""
         query = _LISTED.format(format=format_, condition=condition)
         sizes: dict[int, int] = {}
         with (self._folder / key).open("wb") as file:
@@ -190,7 +191,7 @@ class PoolWriter:
 
 
 def _refuse_gaps(table: pa.Table, shard: ShardFiles) -> None:
-    """Every sentence needs its document and its row of clusters."""
+    """Raise InputError if a sentence has no document or no row of clusters."""
     for column, path, stage in (("split", shard.documents, "sample"), ("assigned", shard.assignments, "cluster")):
         given = table[column].is_valid() if column == "split" else table[column]
         place = given.index(False).as_py()
@@ -200,7 +201,7 @@ def _refuse_gaps(table: pa.Table, shard: ShardFiles) -> None:
 
 
 class Pool:
-    """A built pool, mapped: what workers draw tasks from."""
+    """A finished pool, memory-mapped, from which workers draw tasks."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -209,11 +210,11 @@ class Pool:
         self._documents = Rows(folder / "documents", _DOCUMENT_KINDS)
 
     def documents(self, split: str) -> int:
-        """Documents of a split that have sentences."""
+        """Return the number of documents of a split that have sentences."""
         return int(self._summary["documents"][split])
 
     def group(self, name: str, format_: str, split: str) -> Grouped:
-        """The list `name` (members, next) of a format and split."""
+        """Return the list `name` (`members` or `next`) of a format and split."""
         key = f"{name}-{format_}-{split}"
         sizes = self._summary["groups"][key]
         starts = np.cumsum([0, *(size for _, size in sizes)], dtype=np.int64)
@@ -221,12 +222,15 @@ class Pool:
         return Grouped(map_array(self._folder / key, np.int64), clusters, starts)
 
     def document_column(self, column: str, rows: Integers) -> Integers:
-        """What a column says of the documents of some rows: `first` row, number of `rows`, of different `texts`."""
+        """Return a column of the documents of the given rows.
+
+        The columns are `first` (first row), `rows` (number of rows) and `texts` (number of different texts).
+        """
         values: Integers = self._documents[column][self.sentences["document"][rows]].astype(np.int64)
         return values
 
     def sentence_ids(self, rows: Integers) -> pa.Array:
-        """DOCUMENT_ID:INDEX of some rows."""
+        """Return the sentence ids of the given rows, as DOCUMENT_ID:INDEX."""
         import pyarrow.compute as pc
 
         documents = self._documents.take_texts(self.sentences["document"][rows].astype(np.int64))

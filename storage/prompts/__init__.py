@@ -1,1 +1,1 @@
-"""Prompts on disk: the artifact, adapters of PEFT, checkpoints, and the backbone a prompt belongs to."""
+"""Prompts on disk: the artifact, PEFT adapters, checkpoints, and the backbone that a prompt belongs to."""

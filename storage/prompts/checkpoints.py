@@ -1,7 +1,7 @@
-"""Checkpoints: one file each, written atomically, the last few kept; a damaged one is passed over.
+"""Checkpoints: one file each, written atomically; the last few are kept, and damaged ones are skipped.
 
-A file is safetensors with a JSON state in its header, and its name holds the step and a hash of its content. So a file
-that was cut or changed is noticed, and the one before it serves.
+A file holds safetensors with a JSON state in the header; its name contains the step and a hash of the content. A file
+that was truncated or changed is therefore noticed, and the one before it is used.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _NAME = re.compile(r"step-(\d{9})-([0-9a-f]{16})\.safetensors")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run needs to go on: its arrays, and everything else as JSON."""
+    """The state from which a run can continue: its arrays, and everything else as JSON."""
 
     step: int
     arrays: dict[str, npt.NDArray[Any]]
@@ -32,7 +32,7 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint beside the earlier ones, and drop all but the last few."""
+    """Write a checkpoint and return its path; delete all but the last few checkpoints of the folder."""
     header = {"state": json.dumps(checkpoint.state, sort_keys=True)}
     arrays = {name: np.asarray(array, order="C") for name, array in checkpoint.arrays.items()}
     content = save(arrays, header)
@@ -44,13 +44,13 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def put_aside(damaged: Iterable[Path]) -> None:
-    """Take damaged checkpoints out of the way, so that they hold no whole one's place."""
+    """Rename damaged checkpoints, so that they do not count among the checkpoints that are kept."""
     for path in damaged:
         path.rename(path.with_suffix(".damaged"))
 
 
 def last_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[Path]]:
-    """The newest whole checkpoint, if any, and the newer ones that are damaged."""
+    """Return the newest intact checkpoint, or None, and the paths of newer ones that are damaged."""
     damaged: list[Path] = []
     for step, path in _found(folder):
         content = _content(path)
@@ -61,7 +61,7 @@ def last_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[Path]]:
 
 
 def _found(folder: Path) -> list[tuple[int, Path]]:
-    """Checkpoints of a folder by step, the newest first."""
+    """Return the steps and paths of the checkpoints of a folder, newest first."""
     named = [(match, path) for path in folder.glob("step-*") if (match := _NAME.fullmatch(path.name))]
     return sorted(((int(match[1]), path) for match, path in named), reverse=True)
 
@@ -69,7 +69,7 @@ def _found(folder: Path) -> list[tuple[int, Path]]:
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError:  # a disk that gives it no more: as good as damaged
+    except OSError:  # the disk cannot read the file: treat it as damaged
         return b""
 
 
@@ -78,7 +78,7 @@ def _digest(content: bytes) -> str:
 
 
 def _state(content: bytes) -> dict[str, Any]:
-    """The JSON state in a safetensors header: 8 bytes of its length, then the header, metadata under a name."""
+    """Return the JSON state from a safetensors header; the file begins with the header's length in 8 bytes."""
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
     state: dict[str, Any] = json.loads(header["__metadata__"]["state"])

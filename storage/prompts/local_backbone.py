@@ -1,4 +1,4 @@
-"""Where the backbone of a prompt lies on this machine, and whether it is the one the prompt was made for."""
+"""Finding the backbone of a prompt on this machine, and checking that it is the one the prompt was made for."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from storage.sources.source import MANIFEST, Kind, SourceSpec, read_manifest
 from storage.vectors.sentence_vectors import model_hash
 
 ACQUIRED = Path(paths.BACKBONE)
-SHOWN = 16  # hex digits of a hash that a person is shown
+SHOWN = 16  # hex digits of a hash in messages
 
 
 @dataclass(frozen=True)
 class MadeFor:
-    """What a prompt says of its backbone: the spec it came from and the hash of its files, "" where it does not say."""
+    """The backbone that a prompt was made for: its source spec and the hash of its files, "" if unknown."""
 
     source: str = ""
     hash: str = ""
 
     @classmethod
     def of(cls, about: dict[str, Any]) -> "MadeFor":
-        """From a prompt's config.json: of the tuned prompt itself, or of the one it was tuned from."""
+        """Return the backbone that config.json names: for the tuned prompt, or else for the one it was tuned from."""
         for holder in (about.get("downstream"), about):
             said = holder.get("backbone") if isinstance(holder, dict) else None
             if isinstance(said, dict):
@@ -37,13 +37,13 @@ class MadeFor:
 
 
 def backbone_folder(prompt: Path, about: dict[str, Any], given: Path | None, *, any_backbone: bool = False) -> Path:
-    """The folder of the model that a prompt runs on; another model than it was made for is refused.
+    """Return the folder of a prompt's backbone. Raise InputError if it is not the one the prompt was made for.
 
     Args:
         prompt: the prompt's folder.
         about: its config.json.
-        given: the model's folder; without it, that of the workspace in which the prompt, or else the caller, is.
-        any_backbone: take it whatever the hash of its files.
+        given: the model's folder; if None, the backbone of the workspace around the prompt or the working directory.
+        any_backbone: accept the model whatever the hash of its files is.
     """
     wanted = MadeFor.of(about)
     folder, hashes = _in_workspace(prompt, wanted) if given is None else _given(given)
@@ -64,7 +64,7 @@ def _compare(prompt: Path, folder: Path, wanted: MadeFor, hashes: Iterable[str])
 
 
 def _in_workspace(prompt: Path, wanted: MadeFor) -> tuple[Path, Iterable[str]]:
-    """The acquired backbone of the nearest workspace around the prompt, else around the working directory."""
+    """Return the acquired backbone of the nearest workspace around the prompt, else around the working directory."""
     for start in (prompt.resolve(), Path.cwd()):
         for root in (start, *start.parents):
             if (root / ACQUIRED / MANIFEST).is_file():
@@ -74,7 +74,7 @@ def _in_workspace(prompt: Path, wanted: MadeFor) -> tuple[Path, Iterable[str]]:
 
 
 def _given(folder: Path) -> tuple[Path, Iterable[str]]:
-    """A model's folder, or the output of `acquire`, below which the model lies."""
+    """Return the folder and hashes of a given model; `folder` may also be the output of `acquire` that contains it."""
     if (folder / MANIFEST).is_file():
         return _acquired(folder.resolve())
     if not folder.is_dir():
@@ -83,13 +83,13 @@ def _given(folder: Path) -> tuple[Path, Iterable[str]]:
 
 
 def _acquired(output: Path) -> tuple[Path, Iterable[str]]:
-    """The model that `acquire` left in one of its outputs, whose manifest counts from the workspace's root."""
+    """Return the model in an output of `acquire`; paths in its manifest are relative to the workspace's root."""
     source = read_manifest(output)[0]
     return output.parents[len(ACQUIRED.parts) - 1] / source.folder, [model_hash(source)]
 
 
 def _folder_hashes(folder: Path) -> Iterator[str]:
-    """The hashes a model of these files may be known by: of what is needed of them, as from the hub, and of all."""
+    """Yield the possible hashes of a model: of the files needed, as fetched from the hub, and of all files."""
     names = sorted(
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")

@@ -1,9 +1,9 @@
-"""A prompt as an adapter of Hugging Face PEFT, and back, without PEFT: two small files and what they mean.
+"""Conversion of a prompt to and from an adapter of Hugging Face PEFT, without importing PEFT.
 
 adapter_config.json          PROMPT_TUNING of a SEQ_2_SEQ_LM, one transformer submodule: only the encoder is prompted
 adapter_model.safetensors    θ: `prompt_embeddings` [P, d], put before the encoder's input embeddings
-supmer.json                  our config.json of the prompt; PEFT does not read it
-README.md                    the card
+supmer.json                  the prompt's own config.json; PEFT does not read it
+README.md                    the model card
 """
 
 import json
@@ -29,7 +29,7 @@ _NUMBERS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 @dataclass(frozen=True)
 class Adapter:
-    """θ [P, d], the model it is for by PEFT's name of it, and what our config.json says of the prompt, if known."""
+    """θ [P, d], the name of its base model in PEFT, and the content of the prompt's own config.json, if known."""
 
     prompt: Array
     base: str
@@ -38,18 +38,18 @@ class Adapter:
 
 
 def write_adapter(folder: Path, adapter: Adapter, card: str) -> None:
-    """Write the folder; the same content gives the same bytes."""
+    """Write the folder of an adapter; the same content gives the same bytes."""
     tokens, width = adapter.prompt.shape
     config = {
         "auto_mapping": None,
         "base_model_name_or_path": adapter.base,
         "inference_mode": True,
-        "num_attention_heads": None,  # PEFT asks the model
+        "num_attention_heads": None,  # PEFT reads it from the model
         "num_layers": None,
         "num_transformer_submodules": 1,
         "num_virtual_tokens": tokens,
         "peft_type": PEFT_TYPE,
-        "prompt_tuning_init": "RANDOM",  # of no effect: the numbers are read
+        "prompt_tuning_init": "RANDOM",  # without effect: PEFT loads the stored numbers
         "prompt_tuning_init_text": None,
         "revision": adapter.revision,
         "task_type": TASK_TYPE,
@@ -69,7 +69,7 @@ def _json(value: dict[str, Any]) -> bytes:
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """Read such a folder, whoever wrote it; what is no prompt for an encoder alone is an InputError."""
+    """Read an adapter, whoever wrote it. Raise InputError if it is not a prompt for the encoder only."""
     config = _object(folder / CONFIG)
     _check(folder / CONFIG, config)
     prompt = _prompt(folder)
@@ -110,7 +110,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _prompt(folder: Path) -> Array:
-    """θ [P, d] as float32; a pickled file is never opened, because opening it may run a program."""
+    """Return θ [P, d] as float32; a pickled file is never opened, because that could run a program."""
     path = folder / TENSORS
     if not path.is_file() and (folder / PICKLED).is_file():
         raise InputError(
@@ -132,7 +132,7 @@ def _prompt(folder: Path) -> Array:
     values = np.frombuffer(view["data"], _NUMBERS[view["dtype"]]).reshape(view["shape"])
     if view["dtype"] == "BF16":  # the upper half of a float32
         values = (values.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(over="ignore"):  # what is too large for a float32 becomes infinite, and is refused
+    with np.errstate(over="ignore"):  # numbers too large for a float32 become infinite, and are refused below
         prompt = np.array(values, np.float32)
     if not np.isfinite(prompt).all():
         raise InputError(f"{path}: {TENSOR} should hold finite numbers")

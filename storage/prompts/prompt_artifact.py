@@ -1,8 +1,8 @@
-"""A learned prompt as a folder that leaves the house: θ and φ as safetensors, what they are, and a card to read.
+"""A learned prompt as a folder that can be shared: θ and φ as safetensors, a description, and a model card.
 
 prompt.safetensors        θ: `prompt` [P, d]
 regularizer.safetensors   φ: `up` [d, r], `down` [r, d], `shift` [d], `gate.weight`, `gate.bias`; absent without ψ
-config.json               shapes, backbone, template form, the parameters it was trained with, where from
+config.json               shapes, backbone, template form, training parameters, provenance
 README.md                 the model card
 """
 
@@ -29,7 +29,7 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PromptArtifact:
-    """θ [P, d], φ by parameter name (empty without a regularizer), and what is known of them."""
+    """θ [P, d], φ by parameter name (empty without a regularizer), and the content of config.json."""
 
     prompt: Array
     regularizer: dict[str, Array] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class PromptArtifact:
 
 
 def write_prompt(folder: Path, artifact: PromptArtifact, card: str) -> None:
-    """Write the folder; the same content gives the same bytes."""
+    """Write the folder of a prompt; the same content gives the same bytes."""
     tokens, width = artifact.prompt.shape
     config = {"kind": KIND, "version": VERSION, "prompt_tokens": tokens, "width": width, **artifact.about}
     write_bytes(folder / PROMPT, _prompt_bytes(artifact.prompt))
@@ -56,7 +56,7 @@ def write_prompt(folder: Path, artifact: PromptArtifact, card: str) -> None:
 
 
 def read_prompt(folder: Path) -> PromptArtifact:
-    """Read the folder back; whatever is wrong with it is an InputError that names the file."""
+    """Read the folder of a prompt. Raise InputError, with the name of the file, if anything in it is wrong."""
     about = _config(folder / CONFIG)
     tensors = _tensors(folder / PROMPT)
     if tensors.keys() != {"prompt"} or tensors["prompt"].ndim != 2:
@@ -70,12 +70,12 @@ def read_prompt(folder: Path) -> PromptArtifact:
 
 
 def prompt_hash(folder: Path) -> str:
-    """SHA-256 of θ's file: what a result names its prompt by."""
+    """Return the SHA-256 of the file of θ, by which results refer to their prompt."""
     return file_hash(folder / PROMPT)
 
 
 def theta_hash(prompt: Array) -> str:
-    """The same of a prompt that is not written."""
+    """Return the `prompt_hash` that a prompt would have if it were written."""
     return hashlib.sha256(_prompt_bytes(prompt)).hexdigest()
 
 
@@ -98,7 +98,7 @@ def _config(path: Path) -> dict[str, Any]:
 def _tensors(path: Path) -> dict[str, Array]:
     try:
         tensors = load(path.read_bytes())
-    except (OSError, SafetensorError, KeyError) as error:  # a KeyError: numbers of a kind that numpy does not have
+    except (OSError, SafetensorError, KeyError) as error:  # KeyError: a number type that numpy lacks
         raise InputError(f"{path}: cannot be read ({first_line(error)}): the prompt is not whole") from error
     for name, value in tensors.items():
         if value.dtype != np.float32 or not np.isfinite(value).all():

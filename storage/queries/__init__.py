@@ -1,1 +1,1 @@
-"""DuckDB over the workspace: a view for each dataset, and the queries of the report."""
+"""DuckDB queries on the workspace: a view for each dataset, and the queries of the report."""

@@ -1,4 +1,4 @@
-"""Clusters for people: their sizes, and the sentences nearest to their centroids."""
+"""Descriptions of clusters: their sizes, and the sentences nearest to their centroids."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class NearSentence:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster of one format's clustering; `merged` are the clusters that were put into it."""
+    """A cluster in the clustering of one format; `merged` are the clusters that were merged into it."""
 
     format: str
     cluster: int
@@ -34,7 +34,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Clustering:
-    """How many clusters and sentences the clustering of a format has."""
+    """The number of clusters and sentences in the clustering of a format."""
 
     format: str
     clusters: int
@@ -42,12 +42,12 @@ class Clustering:
 
 
 def view_of(root: Path, path: str) -> str | None:
-    """The name of the view over a dataset, quoted; None where it is not made yet."""
+    """Return the quoted name of the view of a dataset, or None if the dataset does not exist yet."""
     return next((identifier(found.name) for found in datasets(root) if found.path == path and found.shards), None)
 
 
 def clusterings(root: Path, connection: duckdb.DuckDBPyConnection) -> list[Clustering]:
-    """The clustering of each format that has one."""
+    """Return the clustering of each format that has one."""
     rows = connection.execute(
         f"SELECT format, count(*), sum(size) FROM {_made(root, paths.CENTROIDS)} GROUP BY format"
     ).fetchall()
@@ -56,7 +56,7 @@ def clusterings(root: Path, connection: duckdb.DuckDBPyConnection) -> list[Clust
 
 
 def largest(root: Path, connection: duckdb.DuckDBPyConnection, form: str, count: int, sentences: int) -> list[Cluster]:
-    """The largest clusters of a format, each with some of its nearest sentences."""
+    """Return the largest clusters of a format, each with some of its nearest sentences."""
     rows = connection.execute(
         f"SELECT cluster, size, merged FROM {_made(root, paths.CENTROIDS)} WHERE format = ? "
         "ORDER BY size DESC, cluster LIMIT ?",
@@ -72,7 +72,7 @@ def largest(root: Path, connection: duckdb.DuckDBPyConnection, form: str, count:
 def nearest(
     root: Path, connection: duckdb.DuckDBPyConnection, form: str, clusters: Collection[int], sentences: int
 ) -> dict[int, list[NearSentence]]:
-    """The sentences nearest to the centroids of some clusters; none while the table is not made."""
+    """Return the sentences nearest to the centroids of some clusters; none if the table does not exist yet."""
     view = view_of(root, paths.NEAREST)
     if view is None or not clusters:
         return {}

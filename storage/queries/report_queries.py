@@ -1,6 +1,6 @@
-"""The report's SQL: one named query for each of its figures and tables, written to be run again with `supmer sql`.
+"""The SQL of the report: one named query for each figure and table, which can be run again with `supmer sql`.
 
-No query binds values, none uses a double quote or a dollar sign: what a figure shows can be pasted into a shell.
+No query binds values or contains a double quote or a dollar sign, so that the command can be pasted into a shell.
 """
 
 import math
@@ -13,12 +13,12 @@ import duckdb
 from storage.queries.views import run_query, view_columns
 
 Row = dict[str, Any]
-POINTS = 200  # of a curve over meta-training: more would not be seen
+POINTS = 200  # points of a meta-training curve: more would not be visible
 
 
 @dataclass(frozen=True)
 class Query:
-    """A question to the tables: the views it reads, and its text as a person would lay it out."""
+    """A query: its name, the views it reads, and its text, formatted for people."""
 
     name: str
     views: tuple[str, ...]
@@ -26,12 +26,12 @@ class Query:
 
     @property
     def command(self) -> str:
-        """The command line that asks it."""
+        """The command line that runs the query."""
         return f'supmer sql "{" ".join(self.text.split())}"'
 
 
 def ask(root: Path, connection: duckdb.DuckDBPyConnection, query: Query) -> list[Row]:
-    """The rows of a query; none where one of its views has no shards."""
+    """Return the rows of a query; none if one of its views has no shards."""
     if not all(view_columns(connection, view) for view in query.views):
         return []
     result = run_query(root, connection, query.text)
@@ -39,11 +39,11 @@ def ask(root: Path, connection: duckdb.DuckDBPyConnection, query: Query) -> list
 
 
 def _finite(value: object) -> object:
-    """A value; None for what is no number, as a run that broke leaves it."""
+    """Return the value, or None if it is NaN or infinite, as in runs that diverged."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# A method's score is the mean over seeds, each with the learning rate that validation chose for it.
+# The score of a method is the mean over seeds, each with the learning rate chosen for it by validation.
 RESULTS = Query(
     "results",
     ("scores",),
@@ -59,7 +59,7 @@ ORDER BY ALL""",
 
 
 def curves(shots: int) -> Query:
-    """What was measured on the validation set while tuning, over seeds, at the chosen learning rates."""
+    """Return the query for validation curves during tuning: means over seeds at the chosen learning rates."""
     return Query(
         "curves",
         ("curves", "scores"),
@@ -90,7 +90,7 @@ ORDER BY dataset, method, shots""",
 
 
 def sensitivity(shots: int) -> Query:
-    """The validation score of every run: how much hangs on seed and learning rate."""
+    """Return the query for the validation scores of all runs, which show the effect of seed and learning rate."""
     return Query(
         "sensitivity",
         ("scores",),
@@ -107,7 +107,7 @@ ORDER BY dataset, method""",
     )
 
 
-# `lambda` is a word of SQL: it is a column only with its table before it.
+# `lambda` is a keyword of SQL: as a column it needs the name of its table.
 STEPS = Query(
     "steps",
     ("steps",),
@@ -120,7 +120,7 @@ GROUP BY variant, bin
 ORDER BY variant, step""",
 )
 
-# The starting prompt and the best one always; of many validations every so many-th.
+# Always includes the starting prompt and the best one; if there are many validations, it takes every n-th.
 HELD_OUT = Query(
     "held_out",
     ("held_out",),
@@ -135,7 +135,7 @@ WHERE step = 0 OR best OR place % every = 0
 ORDER BY variant, step""",
 )
 
-# Percent of held-out examples that are right, by kind; `best` marks the prompt that is kept.
+# Percentage of held-out examples answered correctly, by kind; `best` marks the prompt that is kept.
 KINDS = Query(
     "kinds",
     ("kinds", "held_out"),
@@ -165,7 +165,7 @@ ORDER BY format, place""",
 
 
 def clusters(count: int) -> Query:
-    """The largest clusters, the formats in turn, with the sentences nearest to their centroids."""
+    """Return the query for the largest clusters, alternating between formats, with their nearest sentences."""
     return Query(
         "clusters",
         ("centroids", "nearest"),
@@ -196,7 +196,7 @@ ORDER BY kind""",
 
 
 def task_samples(count: int) -> Query:
-    """Examples of training tasks, some of each kind, drawn by the hash of their ids: always the same."""
+    """Return the query for sample training examples of each kind, drawn by the hash of the id: always the same."""
     return Query(
         "task_samples",
         ("tasks",),

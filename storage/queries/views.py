@@ -1,4 +1,4 @@
-"""DuckDB over the workspace: one read-only view for each dataset, tables larger than memory, nothing else in reach."""
+"""DuckDB views of the datasets: read-only, larger than memory if need be, without access to any other files."""
 
 import difflib
 import itertools
@@ -22,7 +22,7 @@ BATCH_ROWS = 2048
 _connections = itertools.count()
 NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|BIGNUM)$")
 WRITES = re.compile(r"COPY|INSERT|UPDATE|DELETE|MERGE|CREATE|EXPORT")
-# What may stand between EXPLAIN and the statement it explains.
+# EXPLAIN, with everything that may stand before the statement it explains.
 EXPLAIN = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN(?:\s|--[^\n]*\n|/\*.*?\*/)+(?:ANALYZE\b)?(?:\s|--[^\n]*\n|/\*.*?\*/)*"
     r"(?:\(\s*(?:ANALYZE|FORMAT)\b[^()]*\))?",
@@ -32,7 +32,7 @@ EXPLAIN = re.compile(
 
 @dataclass(frozen=True)
 class Dataset:
-    """A folder of Parquet shards that a stage writes, and the name of its view."""
+    """A folder of Parquet shards written by a stage, and the name of its view."""
 
     name: str
     path: str
@@ -42,7 +42,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Result:
-    """A query under way: its columns, which of them hold numbers, and its rows in batches as DuckDB makes them."""
+    """A running query: its columns, which of them are numeric, and its rows in batches as DuckDB produces them."""
 
     columns: tuple[str, ...]
     numeric: tuple[bool, ...]
@@ -50,7 +50,7 @@ class Result:
 
 
 def datasets(root: Path) -> list[Dataset]:
-    """Every folder among the outputs of dvc.yaml that holds Parquet shards or is not there yet."""
+    """Return the output folders of dvc.yaml that contain Parquet shards or do not exist yet."""
     outputs = read_pipeline(root).outputs()
     last = [Path(path).name for path in outputs]
     found = []
@@ -68,14 +68,14 @@ def datasets(root: Path) -> list[Dataset]:
 def connect(
     root: Path, memory_mb: int = DEFAULT_MEMORY_MB, temp: Path | None = None, threads: int | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """An in-memory database with a view for each dataset that is there.
+    """Return a connection to an in-memory database with a view for each dataset that exists.
 
-    It cannot reach files outside the datasets, nor change its own settings: DuckDB itself refuses both.
+    DuckDB itself refuses access to files outside the datasets and any change of its settings.
     """
     connection = duckdb.connect(":memory:")
     connection.execute(f"SET memory_limit = '{memory_mb}MB'")
     connection.execute(f"SET threads = {threads or os.cpu_count() or 1}")
-    connection.execute("SET enable_progress_bar = false")  # it would print among the rows
+    connection.execute("SET enable_progress_bar = false")  # it would be printed between the rows
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET autoload_known_extensions = false")
     connection.execute(f"SET temp_directory = {_literal(str(_own_folder(temp or root / paths.SCRATCH)))}")
@@ -84,7 +84,7 @@ def connect(
         try:
             connection.execute(f"CREATE VIEW {identifier(dataset.name)} AS SELECT * FROM {read_parquet(dataset)}")
         except duckdb.Error:
-            continue  # its first shard is damaged: a query that names it will say so, the others work
+            continue  # its first shard is damaged: queries that name it report this, others work
     folders = [f"{root / dataset.path}/" for dataset in present]
     allowed = ", ".join(_literal(folder) for folder in {*folders, *map(_plain, folders)})
     connection.execute(f"SET allowed_directories = [{allowed}]")
@@ -94,13 +94,16 @@ def connect(
 
 
 def read_parquet(dataset: Dataset, options: str = "") -> str:
-    """SQL that reads a dataset's shards in their order."""
+    """Return the SQL expression that reads the shards of a dataset in order."""
     files = ", ".join(_literal(_plain(str(shard))) for shard in dataset.shards)
     return f"read_parquet([{files}]{', ' if options else ''}{options})"
 
 
 def _own_folder(temp: Path) -> Path:
-    """A spill folder of this connection alone (DuckDB numbers its files from 0); those of dead processes go."""
+    """Return a spill folder for one connection, and delete those of dead processes.
+
+    Connections cannot share a folder, because DuckDB numbers the files of each from 0.
+    """
     for left in temp.glob("duckdb-*-*"):
         owner = left.name.split("-")[1]
         if owner.isdecimal() and not _alive(int(owner)):
@@ -123,7 +126,7 @@ def _alive(process: int) -> bool:
 
 
 def identifier(name: str) -> str:
-    """A name quoted for SQL."""
+    """Return a name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -132,23 +135,23 @@ def _literal(text: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """A path for read_parquet, which would take brackets and stars in a folder's name for a pattern."""
+    """Return a path escaped for read_parquet, which would interpret brackets and stars as a pattern."""
     return re.sub(r"([*?[])", r"[\1]", path)
 
 
 def refuse_damaged(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    """Raise an InputError if a dataset is there but has no view: an answer without it would not be the whole one."""
+    """Raise InputError if a dataset exists but has no view, because an answer without it would be incomplete."""
     for dataset in datasets(root):
         if dataset.shards and not view_columns(connection, dataset.name):
             raise InputError(_no_such_view(root, dataset.name))
 
 
 def run_query(root: Path, connection: duckdb.DuckDBPyConnection, query: str) -> Result:
-    """Run one statement that only reads; whatever is wrong with it is an InputError."""
+    """Run one statement that only reads. Raise InputError if it writes or fails."""
     with one_line_errors(root, query):
         body = _reading_part(connection, query)
     with one_line_errors(root, query, lines_before=1):
-        # A line of its own leaves DuckDB's caret in place.
+        # EXPLAIN has its own line, so that DuckDB's caret still points to the right column.
         row = connection.execute(f"EXPLAIN (FORMAT json)\n{body}").fetchone()
     if row is not None and any(WRITES.search(name) for name in _operators(json.loads(row[1]))):
         raise InputError("sql: the query writes, and the datasets are read-only: leave the writing part out")
@@ -169,9 +172,9 @@ def run_query(root: Path, connection: duckdb.DuckDBPyConnection, query: str) -> 
 
 
 def _reading_part(connection: duckdb.DuckDBPyConnection, query: str) -> str:
-    """The SELECT of a query that is one, or explains one; anything else is refused by its type.
+    """Return the SELECT of a query, without an EXPLAIN before it. Raise InputError for other types of statement.
 
-    The type alone does not say enough: a CTE can hold a COPY. Its plan does, hence the EXPLAIN in `run_query`.
+    The type alone is not enough, because a CTE can contain a COPY; therefore `run_query` also checks the plan.
     """
     statements = connection.extract_statements(query)
     if len(statements) != 1:
@@ -201,7 +204,7 @@ def _operators(plan: list[dict[str, object]]) -> Iterator[str]:
 
 @contextmanager
 def one_line_errors(root: Path, query: str | None = None, lines_before: int = 0) -> Iterator[None]:
-    """Turn what DuckDB raises inside into an InputError; `lines_before` were put before the query the user wrote."""
+    """Convert DuckDB's exceptions to InputError; `lines_before` is the number of lines put before the user's query."""
     try:
         yield
     except duckdb.CatalogException as error:
@@ -212,7 +215,7 @@ def one_line_errors(root: Path, query: str | None = None, lines_before: int = 0)
     except duckdb.OutOfMemoryException as error:
         raise InputError(f"sql: {_headline(error)}: raise --memory-mb, or free disk for {paths.SCRATCH}") from error
     except duckdb.Error as error:
-        # The bare class comes from the Parquet reader's own parser, which does not name the file.
+        # The Parquet reader's parser raises the base class itself, and does not name the file.
         unnamed = (
             _first_unreadable(root, query) if type(error) is duckdb.Error and ".parquet" not in str(error) else None
         )
@@ -226,7 +229,7 @@ def _headline(error: duckdb.Error) -> str:
 
 
 def _explained(root: Path, error: duckdb.Error, lines_before: int) -> str:
-    """DuckDB's message on one line, its caret below; a shard that cannot be read is named first."""
+    """Return DuckDB's message on one line, with its caret below; if a shard cannot be read, the message names it."""
     damaged = re.search(rf"""["']({re.escape(str(root))}/[^"']+\.parquet)["']""", str(error))
     if damaged and not isinstance(error, duckdb.PermissionException):
         return _damage(Path(damaged.group(1)).relative_to(root), _headline(error))
@@ -240,7 +243,7 @@ def _explained(root: Path, error: duckdb.Error, lines_before: int) -> str:
 
 
 def _no_such_view(root: Path, name: str) -> str:
-    """Why a view is not there: its stage has not run, its first shard is damaged, or nobody makes it."""
+    """Return why a view is missing: its stage has not run, its first shard is damaged, or no stage makes it."""
     known = {dataset.name: dataset for dataset in datasets(root)}
     there = [dataset.name for dataset in known.values() if dataset.shards]
     listed = f"views: {', '.join(there) or 'none yet'}"
@@ -259,7 +262,7 @@ def _damage(shard: Path, reason: str) -> str:
 
 
 def _first_unreadable(root: Path, query: str | None) -> Path | None:
-    """The first shard, of the datasets a query names (or of all), that cannot be read to its end; for failures only."""
+    """Return the first unreadable shard of the datasets that a query names, or of all; slow, for use after failures."""
     named = [dataset for dataset in datasets(root) if query is None or dataset.name in query]
     suspects = [shard for dataset in named for shard in dataset.shards]
     with duckdb.connect(":memory:") as connection:
@@ -275,7 +278,7 @@ def _first_unreadable(root: Path, query: str | None) -> Path | None:
 
 @dataclass(frozen=True)
 class ViewSummary:
-    """A dataset as `supmer sql` lists it; rows are None where a shard is damaged."""
+    """A dataset as listed by `supmer sql`; `rows` is None if a shard is damaged."""
 
     name: str
     stage: str
@@ -285,7 +288,7 @@ class ViewSummary:
 
 
 def summaries(root: Path, connection: duckdb.DuckDBPyConnection) -> list[ViewSummary]:
-    """Every dataset with its columns, rows and shards; those not made yet have no shards."""
+    """Return all datasets with their columns, rows and shards; datasets that do not exist yet have no shards."""
     listed = []
     for dataset in datasets(root):
         columns: dict[str, str] = {}
@@ -302,7 +305,7 @@ def summaries(root: Path, connection: duckdb.DuckDBPyConnection) -> list[ViewSum
 
 
 def view_columns(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, str]:
-    """Columns of a view with their DuckDB types; empty if there is no such view."""
+    """Return the columns of a view with their DuckDB types; empty if there is no such view."""
     rows = connection.execute(
         "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index", [name]
     ).fetchall()

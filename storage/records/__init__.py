@@ -1,1 +1,1 @@
-"""Records of files: the one reader of all formats, documents, labeled sets, texts to label, which documents stay."""
+"""Records in files: the reader of all formats, documents, labeled sets, unlabeled texts, selection of documents."""

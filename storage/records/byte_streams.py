@@ -1,4 +1,4 @@
-"""The decompressed bytes of a file; damage and denial are told in one line."""
+"""Streams of the decompressed bytes of a file; damage and missing permission become an InputError."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -30,14 +30,14 @@ def opened(path: Path, compression: str | None, counted: Counted | None = None) 
                 source = path if counted is None else plain
                 yield io.BufferedReader(pa.input_stream(source, compression=compression), BUFFER_BYTES)
     except OSError as error:
-        if error.errno is None:  # the decompressor's own complaint
+        if error.errno is None:  # raised by the decompressor
             reason = first_line(error).rstrip(".")
             raise InputError(f"{path}: damaged or cut short ({reason}): replace or remove it") from error
         raise InputError(f"{path}: cannot be read ({error.strerror}): check the file and its rights") from error
 
 
 class _CountingFile(io.RawIOBase):
-    """A file that reports how much of it was read."""
+    """A file that reports the number of bytes read from it."""
 
     def __init__(self, file: IO[bytes], counted: Counted) -> None:
         self._file, self._counted, self._bytes = file, counted, 0

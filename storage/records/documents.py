@@ -1,4 +1,4 @@
-"""The documents of the corpus, as streams, each with its place in its file."""
+"""Reading of the documents of the corpus as a stream, each with its place in its file."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from storage.records.reader import Expected, WholeText, new_tuple, reader_of
 
 
 class Document(NamedTuple):
-    """One document as it stands in its file: `row` counts from 1, `offset` is in bytes of the decompressed file."""
+    """A document and its place: `row` counts from 1, `offset` is the position in bytes in the decompressed file."""
 
     text: str | None
     file: str
@@ -17,7 +17,7 @@ class Document(NamedTuple):
 
 
 def read_documents(part: Part, text_field: str) -> Iterator[Document]:
-    """Yield the documents of a file or of a part of one, in order; a text file is one document."""
+    """Yield the documents of a file or of a part of a file, in order; a text file is one document."""
     expected = Expected(text=text_field, advice="set sample.text_field")
     for values, file, row, offset, _ in reader_of(part, expected, text_as=WholeText):
         yield new_tuple(Document, (values[text_field], file, row, offset))

@@ -1,4 +1,4 @@
-"""Which files are read, by their names: the format, the compression, and files that only accompany the data."""
+"""The format and compression of files, by their names, and the names of files that are not data."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +28,7 @@ class FileKind(NamedTuple):
 
 
 def file_kind(name: str, where: str = "") -> FileKind:
-    """Return the format and compression that a file's name says; `where` replaces the name in the error message."""
+    """Return the format and compression of a file, by its name; `where` replaces the name in the error message."""
     suffixes = [suffix.lower() for suffix in Path(name).suffixes[-2:]]
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     if compression:
@@ -42,6 +42,6 @@ def file_kind(name: str, where: str = "") -> FileKind:
 
 
 def is_ignored(name: str) -> bool:
-    """True if a file only accompanies the data (README, licence, hidden file)."""
+    """True if a file is not data (README, licence, hidden file)."""
     base = name.rsplit("/", 1)[-1]
     return base.startswith((".", "README", "LICENSE", "LICENCE")) or base.lower().endswith(".md")

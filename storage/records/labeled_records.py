@@ -1,4 +1,4 @@
-"""The rows of one file of labeled data as dictionaries: JSON lines, CSV, TSV, Parquet, or rated text lines."""
+"""Reading of the rows of a file of labeled data: JSON lines, CSV, TSV, Parquet, or lines of text with ratings."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -12,13 +12,13 @@ from storage.parquet import open_parquet
 from storage.records.parts import Part
 from storage.records.reader import TEXT_COLUMN, Expected, ParquetRows, Record, TextLines, Values, reader_of
 
-LONGEST = 1_000_000  # characters of a text, bytes of a line: an example to be classified is no book
-RATED = ("id", "sentiment", "text")  # columns of rated lines without a header
-_BATCH_ROWS = 1_024  # of Parquet: such rows are short
+LONGEST = 1_000_000  # characters of a text, bytes of a line: longer ones are not examples to classify
+RATED = ("id", "sentiment", "text")  # columns of lines with ratings, if there is no header
+_BATCH_ROWS = 1_024  # rows of Parquet read at once: more than for documents, because these rows are short
 
 
 def records(path: Path, name: str) -> Iterator[Values]:
-    """Yield the rows of a file, one after the other; `name` says of what kind it is."""
+    """Yield the rows of a file as dictionaries; its format is taken from `name`."""
     reader = reader_of(Part(path, name), Expected(longest_line=LONGEST, batch_rows=_BATCH_ROWS))
     if isinstance(reader, TextLines):
         yield from _rated_lines(path, reader)
@@ -29,7 +29,7 @@ def records(path: Path, name: str) -> Iterator[Values]:
 
 
 def _rated_lines(path: Path, lines: Iterable[Record]) -> Iterator[Values]:
-    """Yield tab-separated lines of id, rating and text, with or without a header; a quote is a quote and no more."""
+    """Yield tab-separated lines of id, rating and text, with or without a header; quotes have no special meaning."""
     header: Sequence[str] | None = None
     for record in lines:
         cells = record.values[TEXT_COLUMN].split("\t")
@@ -56,7 +56,7 @@ def _is_number(text: str) -> bool:
 
 
 def _with_names(values: Values, names: Mapping[str, Sequence[str]]) -> Values:
-    """Replace the numbers of labels by their names."""
+    """Replace the numbers of labels by their names, in place."""
     for column, labels in names.items():
         number = values.get(column)
         if isinstance(number, int) and 0 <= number < len(labels):
@@ -65,7 +65,7 @@ def _with_names(values: Values, names: Mapping[str, Sequence[str]]) -> Values:
 
 
 def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Return the names of label columns that the `datasets` library leaves in the schema of its Parquet files."""
+    """Return the label names of each label column, which the `datasets` library stores in its Parquet schemas."""
     try:
         features: dict[str, Any] = orjson.loads((metadata or {})[b"huggingface"])["info"]["features"]
         return {name: feature["names"] for name, feature in features.items() if feature.get("_type") == "ClassLabel"}

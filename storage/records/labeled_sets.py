@@ -1,4 +1,4 @@
-"""Reading labeled sets: which files are for what, which columns hold texts and label, what the labels are."""
+"""Reading of labeled sets: the purpose of each file, the columns of texts and label, and the numbers of labels."""
 
 import math
 import re
@@ -18,22 +18,22 @@ from storage.sources.source import AcquiredSource, SourceFile
 LABEL = "label"
 TEXT_FIELDS = (("text",), ("sentence1", "sentence2"))
 LABEL_NAMES = "labels.json"
-TEST_SHARE = 0.5  # of a set that has no test files
+TEST_SHARE = 0.5  # share of the examples to test on, in a set without test files
 
 _TRAIN = {"train", "training"}
 _VALIDATION = {"valid", "validation", "val", "dev", "development", "eval", "evaluation"}
 _TEST = {"test", "tests", "testing", "heldout"}
 _WORD = re.compile(r"[a-z]+")
 _WHOLE = re.compile(r"-?\d{1,18}")
-_UNLABELED = (None, "", -1, "-1")  # what stands for the label of a row that has none, as in GLUE's test files
+_UNLABELED = (None, "", -1, "-1")  # values that mean "no label", as in the test files of GLUE
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where texts and label stand in a row: of each list the first that the row has.
+    """The columns of texts and label; of each list, the first entry that a row has is used.
 
-    `ratings` are label columns that hold any number, kept as text: a label is still to be made of it. With `blanks` a
-    text may be empty.
+    `ratings` are label columns that hold any number; it is kept as text and converted to a label later. If `blanks` is
+    true, a text may be empty.
     """
 
     texts: tuple[tuple[str, ...], ...] = TEXT_FIELDS
@@ -47,10 +47,10 @@ ANY = Columns()
 
 @dataclass(frozen=True, slots=True)
 class LabeledRow:
-    """One example: its text fields and its label, as they stand in the file.
+    """An example: its texts and its label, as they are in the file.
 
     Attributes:
-        row: counts from 1 over all files.
+        row: the row, counted from 1 over all files.
         file: the name of the file.
         place: the row in that file, from 1.
         fields: the columns of the texts.
@@ -68,7 +68,7 @@ class LabeledRow:
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """The files of a set by their use; `train` are those whose names say nothing, if none is called train."""
+    """The files of a set by purpose; if no file is called train, `train` holds the files with neutral names."""
 
     train: tuple[SourceFile, ...]
     validation: tuple[SourceFile, ...]
@@ -76,10 +76,10 @@ class SplitFiles:
 
 
 def training_files(source: AcquiredSource) -> list[SourceFile]:
-    """Return the files to learn from: those called train if there are any, never those kept for testing.
+    """Return the files to train on: those called train if there are any, and never test files.
 
-    What a file is for are whole words of its path: `default/test/0000.parquet` and `my_test.csv` are for testing,
-    `constrained.jsonl` says nothing of it.
+    Whole words of its path tell the purpose of a file: `default/test/0000.parquet` and `my_test.csv` are for testing,
+    the name `constrained.jsonl` is neutral.
     """
     chosen = split_files(source).train
     if not chosen:
@@ -88,9 +88,9 @@ def training_files(source: AcquiredSource) -> list[SourceFile]:
 
 
 def split_files(source: AcquiredSource) -> SplitFiles:
-    """Return the files of a set by what they are for, each list by name."""
+    """Return the files of a set by purpose, each list sorted by name."""
     files = [file for file in source.files if not is_ignored(file.name) and not _names_labels(file)]
-    # A hub repository may hold the original files beside the ones made for reading.
+    # A hub repository may contain the original files besides the converted ones.
     readable = [file for file in files if _is_table(file)]
     files = sorted(readable or files, key=lambda file: file.name)
     test = tuple(file for file in files if _words(file) & _TEST)
@@ -100,7 +100,7 @@ def split_files(source: AcquiredSource) -> SplitFiles:
 
 
 def _is_table(file: SourceFile) -> bool:
-    """True if the name is that of rows with columns."""
+    """True if the file has rows and columns, by the suffix of its name."""
     suffixes = [suffix.lower() for suffix in PurePosixPath(file.name).suffixes[-2:]]
     suffixes = [suffix for suffix in suffixes if suffix not in COMPRESSIONS]
     return bool(suffixes) and FORMATS.get(suffixes[-1]) not in (None, "text")
@@ -115,7 +115,7 @@ def _names_labels(file: SourceFile) -> bool:
 
 
 def label_names(source: AcquiredSource, root: Path) -> list[str] | None:
-    """Return the labels in order, if the set has a labels.json."""
+    """Return the names of the labels in order, or None if the set has no labels.json."""
     for file in source.files:
         if PurePosixPath(file.name).name == LABEL_NAMES:
             try:
@@ -129,7 +129,7 @@ def label_names(source: AcquiredSource, root: Path) -> list[str] | None:
 
 
 def read_rows(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -> Iterator[LabeledRow]:
-    """Yield the examples of all files, one after the other."""
+    """Yield the examples of all files, file by file."""
     before = 0
     for file in files:
         path = str(root / file.path)
@@ -145,7 +145,7 @@ def read_rows(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -
 
 
 def place_of(files: Sequence[SourceFile], root: Path, row: int) -> tuple[SourceFile, int] | None:
-    """Return the file that an example stands in, and its row there, by its row over all files."""
+    """Return the file of an example and its row there, by its row over all files; None if there is no such row."""
     for file in files:
         rows = sum(1 for _ in records(root / file.path, file.name))
         if row <= rows:
@@ -155,7 +155,7 @@ def place_of(files: Sequence[SourceFile], root: Path, row: int) -> tuple[SourceF
 
 
 def are_unlabeled(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -> bool:
-    """True if no row has a label (−1, none, or no such column). Reading ends at the first that has one."""
+    """True if no row has a label (all are −1, empty or missing); reading stops at the first row that has one."""
     return not any(
         any(record.get(column) not in _UNLABELED for column in columns.labels)
         for file in files
@@ -166,13 +166,13 @@ def are_unlabeled(files: Sequence[SourceFile], root: Path, columns: Columns = AN
 def files_to_test(
     files: SplitFiles, root: Path, columns: Columns = ANY, preferred: str = "test"
 ) -> tuple[SourceFile, ...]:
-    """Return the files to test on, those called test or `preferred` first; none if a set has none with labels."""
+    """Return the files to test on, test files or those of `preferred` first; none if neither split has labels."""
     order = (files.validation, files.test) if preferred == "validation" else (files.test, files.validation)
     return next((some for some in order if some and not are_unlabeled(some, root, columns)), ())
 
 
 def rows_for_testing(source: AcquiredSource, root: Path, columns: Columns) -> list[int]:
-    """Return the rows of the training files that are tested on, over all files; none if there are test files."""
+    """Return the rows, over all training files, that are used for testing; none if the set has test files."""
     files = split_files(source)
     if files_to_test(files, root, columns):
         return []
@@ -180,17 +180,17 @@ def rows_for_testing(source: AcquiredSource, root: Path, columns: Columns) -> li
 
 
 def is_tested(texts: Sequence[str]) -> bool:
-    """True if an example of a set without test files is for testing: by its texts, wherever it stands."""
+    """True if an example of a set without test files is for testing; this depends only on its texts."""
     return int.from_bytes(text_hash("test", texts)[:8]) / 2**64 < TEST_SHARE
 
 
 def text_hash(salt: str, texts: Sequence[str]) -> bytes:
-    """Return the hash of texts that draws go by, another one for each salt."""
+    """Return a hash of texts for pseudo-random draws; it differs for each salt."""
     return sha256("\0".join((salt, *texts)).encode("utf-8", "surrogatepass")).digest()
 
 
 def first_columns(files: Sequence[SourceFile], root: Path) -> set[str]:
-    """Return the columns of the first row."""
+    """Return the columns of the first row of the files."""
     for file in files:
         for record in records(root / file.path, file.name):
             return set(record)
@@ -198,7 +198,7 @@ def first_columns(files: Sequence[SourceFile], root: Path) -> set[str]:
 
 
 def _columns_of(where: str, record: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, ...], str]:
-    """Return the columns of the texts and of the label that a row has."""
+    """Return the columns of the texts and of the label in a row. Raise InputError if it has none."""
     fields = next((fields for fields in columns.texts if all(map(record.__contains__, fields))), None)
     column = next(filter(record.__contains__, columns.labels), None)
     if fields is None or column is None:
@@ -218,7 +218,7 @@ def _texts(where: str, record: Mapping[str, Any], fields: tuple[str, ...], *, bl
 
 
 def _label(where: str, value: Any) -> str | int:
-    """Return a label as a name or a whole number; tables give whole numbers as 4.0 where some row had none."""
+    """Return a label as a name or a whole number; a table with missing labels gives the whole number 4 as 4.0."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -239,10 +239,10 @@ def _rating(where: str, value: Any) -> str:
 
 
 def numbered_labels(values: set[str | int], names: list[str] | None, where: str) -> dict[str | int, int]:
-    """Return the number of each label that occurs: its place in labels.json, else its place among the labels in order.
+    """Return the number of each label: its position in labels.json, or else its position among the sorted labels.
 
-    Numbers written as text (in CSV) are ordered as numbers. A labels.json may be named by names or by places; names
-    that look like numbers (stars, 1 to 5) are names wherever all labels are among them.
+    Numbers written as text (in CSV) are sorted as numbers. With a labels.json, the files may hold names or positions;
+    names that look like numbers (stars, 1 to 5) are taken as names if all labels are among them.
     """
     numbers = {value: whole_number(value) for value in values}
     whole = {value: number for value, number in numbers.items() if number is not None}
@@ -261,7 +261,7 @@ def numbered_labels(values: set[str | int], names: list[str] | None, where: str)
 
 
 def whole_number(value: str | int) -> int | None:
-    """Return a label as a whole number, or None if it is none."""
+    """Return a label as a whole number, or None if it is not one."""
     if isinstance(value, int):
         return value
     return int(value) if _WHOLE.fullmatch(value.strip()) else None

@@ -1,4 +1,4 @@
-"""Files cut into parts that can be read by themselves."""
+"""Division of files into parts that can be read independently."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,10 @@ from storage.records.formats import JSON_LINES, PARQUET, file_kind
 
 @dataclass(frozen=True)
 class Part:
-    """A file, or a part of it that can be read by itself.
+    """A file, or a part of a file that can be read independently.
 
-    `start` and `stop` are bytes of JSON lines or row groups of Parquet; None is the end.
-    Rows are counted within the part: what lies before it is known only when its other parts have been read.
+    `start` and `stop` are positions in bytes (JSON lines) or numbers of row groups (Parquet); None means the end.
+    Rows are counted within the part, because the rows before it are known only after the other parts have been read.
     """
 
     path: Path
@@ -24,7 +24,7 @@ class Part:
 
 
 def cut(path: Path, name: str, size: int) -> list[Part]:
-    """Cut a file into parts of about `size` bytes, if its format can be entered in the middle."""
+    """Divide a file into parts of about `size` bytes; a file that must be read from its start is a single part."""
     kind = file_kind(name)
     if kind.format == PARQUET:
         return _cut_parquet(path, name, size)
@@ -35,7 +35,7 @@ def cut(path: Path, name: str, size: int) -> list[Part]:
 
 
 def _cut_parquet(path: Path, name: str, size: int) -> list[Part]:
-    """Return runs of whole row groups of about `size` bytes."""
+    """Divide a Parquet file into runs of whole row groups of about `size` bytes."""
     metadata = open_parquet(path).metadata
     parts, start, filled = [], 0, 0
     for group in range(metadata.num_row_groups):
@@ -55,13 +55,13 @@ def _size(path: Path) -> int:
 
 
 def count_rows(part: Part) -> int:
-    """Return the rows of a part among others of its file: lines, blank ones included, or rows of Parquet."""
+    """Return the number of rows of a part: lines, including blank ones, or rows of Parquet."""
     if file_kind(part.name).format == PARQUET:
         metadata = open_parquet(part.path).metadata
         stop = metadata.num_row_groups if part.stop is None else part.stop
         return sum(metadata.row_group(group).num_rows for group in range(part.start, stop))
     with part.path.open("rb") as file:
-        # A line begins after each line break in [start - 1, stop - 1); before the first line there is none.
+        # A line begins after each line break in [start - 1, stop - 1); the first line of the file has none before it.
         position = max(part.start - 1, 0)
         file.seek(position)
         left = (part.path.stat().st_size if part.stop is None else part.stop) - 1 - position
@@ -73,5 +73,5 @@ def count_rows(part: Part) -> int:
 
 
 def rows_before(part: Part) -> int:
-    """Return the rows of the file before the part; counted only to say where an error is."""
+    """Return the number of rows in the file before the part; it is counted only for error messages."""
     return count_rows(Part(part.path, part.name, 0, part.start)) if part.start else 0

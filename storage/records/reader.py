@@ -1,7 +1,7 @@
-"""The one reader of records: JSON lines, CSV, TSV, Parquet and text, as streams, each record with its place.
+"""Readers of records: JSON lines, CSV, TSV, Parquet and text, as streams, each record with its place.
 
-`Reader` is the base, with a small class for each format; `reader_of` chooses the class for a file, `reader_of_lines`
-for a stream. Documents, labeled sets and texts to label are all read by them.
+`Reader` is the base class, with a small subclass for each format. `reader_of` chooses the class for a file,
+`reader_of_lines` for a stream. They read documents, labeled sets and unlabeled texts.
 """
 
 import codecs
@@ -23,22 +23,22 @@ from storage.records.byte_streams import Counted, opened
 from storage.records.formats import CSV, JSON_LINES, PARQUET, TEXT, TSV, FileKind, file_kind
 from storage.records.parts import Part, rows_before
 
-TEXT_COLUMN = "text"  # of text files, where no other column is expected
-_BATCH_ROWS = 64  # few, because one row may be a whole book
+TEXT_COLUMN = "text"  # the column of text files, unless another one is expected
+_BATCH_ROWS = 64  # few, because a row may be as long as a book
 
 Values = dict[str, Any]
 
 
 class Record(NamedTuple):
-    """One record and its place.
+    """A record and its place.
 
     Attributes:
         values: its columns.
         file: the name of its file.
-        row: counts from 1 within the part that is read: lines (also blank ones) of JSON lines and text, rows of CSV
-            (without the header and blank lines) and Parquet.
-        offset: its first byte in the decompressed file; None in Parquet.
-        size: its length in bytes; in Parquet the mean of some rows.
+        row: its number, counted from 1 within the part: in JSON lines and text, the line (including blank ones); in
+            CSV, the row without header and blank lines; in Parquet, the row.
+        offset: the position of its first byte in the decompressed file; None in Parquet.
+        size: its length in bytes; in Parquet, the mean length of the rows in its batch.
     """
 
     values: Values
@@ -48,7 +48,7 @@ class Record(NamedTuple):
     size: int
 
 
-new_tuple = tuple.__new__  # Record(…), or another named tuple, in half the time
+new_tuple = tuple.__new__  # makes a Record or other named tuple in half the time of a call
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Expected:
 
     Attributes:
         columns: the columns it must have.
-        text: the one column that is wanted, which holds text or null; others may be left out.
-        advice: what to do about a record without these columns.
-        longest_line: the most bytes of a line; None: any number.
-        longest_row: the most bytes of a row of CSV or TSV, which may have several lines; None: any number.
-        batch_rows: rows of Parquet that are decoded at once.
+        text: the only column that is needed, which holds text or null; the reader may leave out the others.
+        advice: the advice in the error message about a record without these columns.
+        longest_line: the maximum length of a line in bytes; None means no limit.
+        longest_row: the maximum length of a row of CSV or TSV, which may span lines, in bytes; None means no limit.
+        batch_rows: the number of Parquet rows that are decoded at once.
     """
 
     columns: tuple[str, ...] = ()
@@ -76,9 +76,9 @@ ANY = Expected()
 
 
 class Reader(ABC):
-    """The records of a file or stream, in order, one at a time, once; `where` is what error messages call it."""
+    """An iterable of the records of a file or stream, for one pass; error messages call the input `where`."""
 
-    called = "column"  # what error messages call a part of a record
+    called = "column"  # the word for a column in error messages
 
     def __init__(self, where: str, name: str, expected: Expected) -> None:
         self.where = where
@@ -87,11 +87,11 @@ class Reader(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[Record]:
-        """Yield the records. Raise InputError, with the place, at the first that cannot be read."""
+        """Yield the records in order. Raise InputError, with the place, at the first that cannot be read."""
 
     @abstractmethod
     def place(self, row: int) -> str:
-        """Return where the record read last stands, for an error message; `row` is its row."""
+        """Return the place of the record read last, whose row is `row`, for an error message."""
 
     def _check_columns(self, place: str, names: Iterable[str]) -> None:
         expected = self.expected.columns if self.expected.text is None else (self.expected.text,)
@@ -106,7 +106,7 @@ class Reader(ABC):
 
 
 class LineReader(Reader):
-    """A reader of lines; `first` was read from the stream already, to see what it is."""
+    """A reader of lines; `first` is the first line, if it was already read to detect the format."""
 
     def __init__(
         self, stream: AbstractContextManager[IO[bytes]], where: str, name: str, expected: Expected, first: bytes = b""
@@ -116,7 +116,7 @@ class LineReader(Reader):
         self._first = first
 
     def place(self, row: int) -> str:
-        """Return the line."""
+        """Return the place as a line number."""
         return f"{self.where}: line {row}"
 
     def _lines(self, stream: IO[bytes]) -> Iterator[bytes]:
@@ -137,13 +137,13 @@ class LineReader(Reader):
 
 
 def _not_utf8(place: str, error: UnicodeDecodeError) -> InputError:
-    """Return the error for bytes that are not UTF-8, with the first wrong one."""
+    """Return the error for bytes that are not UTF-8; it names the first invalid byte."""
     wrong = f"byte {error.start} is 0x{error.object[error.start]:02x}"
     return InputError(f"{place}: not UTF-8 ({wrong}): convert the file to UTF-8")
 
 
 class JsonLines(LineReader):
-    """JSON lines: an object a line, blank lines between them; a part of a file begins with its first whole line."""
+    """JSON lines: one object per line, blank lines allowed; a part of a file begins with its first whole line."""
 
     called = "field"
     part: Part | None = None
@@ -153,7 +153,7 @@ class JsonLines(LineReader):
         name, text, columns, loads = self.name, self.expected.text, {*self.expected.columns}, orjson.loads
         with self._stream as stream:
             offset = 0
-            if start:  # a line belongs to the part in which it begins
+            if start:  # a line belongs to the part it begins in
                 stream.seek(start - 1)
                 offset = start - 1 + len(stream.readline())
             for row, line in enumerate(self._lines(stream), start=1):
@@ -175,7 +175,7 @@ class JsonLines(LineReader):
                 offset += len(line)
 
     def place(self, row: int) -> str:
-        """Return the line, counted from the beginning of the file."""
+        """Return the place as a line number, counted from the beginning of the file."""
         return super().place(row + (rows_before(self.part) if self.part else 0))
 
     def _not_json(self, row: int, content: bytes, error: orjson.JSONDecodeError) -> InputError:
@@ -191,7 +191,7 @@ class JsonLines(LineReader):
         return InputError(f"{self.place(row)}: {wrong}: write one JSON object a line")
 
     def _check_text(self, row: int, values: Values, name: str) -> None:
-        """Raise InputError unless the text is there; it may be null."""
+        """Raise InputError if the column of the text is missing, or holds anything but text or null."""
         if name not in values:
             self._check_columns(self.place(row), values)
         if values[name] is not None:
@@ -204,7 +204,7 @@ def _kind(value: Any) -> str:
 
 
 class Delimited(LineReader):
-    """CSV with a header."""
+    """A reader of CSV with a header."""
 
     delimiter = ","
 
@@ -214,11 +214,11 @@ class Delimited(LineReader):
         self._row, self._row_line, self._row_start = 0, 1, 0  # the row that is being read
 
     def __iter__(self) -> Iterator[Record]:
-        csv.field_size_limit(sys.maxsize)  # a field may be a document; what is limited are lines and rows
+        csv.field_size_limit(sys.maxsize)  # a field may be a whole document; the limits apply to lines and rows
         header: list[str] = []
         text, place = self.expected.text, 0
         with self._stream as stream:
-            # csv.reader takes no more lines than a row needs, so what was read so far is where the next row begins.
+            # csv.reader takes no more lines than a row needs, so the next row begins where it stopped reading.
             rows = csv.reader(self._text_lines(stream), delimiter=self.delimiter, strict=True)
             try:
                 for fields in rows:
@@ -241,7 +241,7 @@ class Delimited(LineReader):
                 raise InputError(f"{self.place(self._row + 1)}: not CSV ({error}): mend the row's quotes") from error
 
     def place(self, row: int) -> str:
-        """Return the row and the line on which it begins."""
+        """Return the place as a row number and the line on which the row begins."""
         return f"{self.where}: row {row} (line {self._row_line})"
 
     def _text_lines(self, stream: IO[bytes]) -> Iterator[str]:
@@ -260,13 +260,13 @@ class Delimited(LineReader):
 
 
 class TabSeparated(Delimited):
-    """TSV with a header."""
+    """A reader of TSV with a header."""
 
     delimiter = "\t"
 
 
 class TextLines(LineReader):
-    """Plain lines, each a record of one column."""
+    """A reader of plain text in which each line is a record with one column."""
 
     def __iter__(self) -> Iterator[Record]:
         column = next(iter(self.expected.columns), TEXT_COLUMN)
@@ -283,7 +283,7 @@ class TextLines(LineReader):
 
 
 class WholeText(LineReader):
-    """A text file that is one record of one column."""
+    """A reader of a text file as a single record with one column."""
 
     def __iter__(self) -> Iterator[Record]:
         with self._stream as stream:
@@ -296,14 +296,14 @@ class WholeText(LineReader):
 
 
 class ParquetRows(Reader):
-    """The rows of a Parquet file, or of some of its row groups."""
+    """A reader of the rows of a Parquet file, or of some of its row groups."""
 
     def __init__(self, part: Part, expected: Expected) -> None:
         super().__init__(str(part.path), part.name, expected)
         self._part = part
 
     def place(self, row: int) -> str:
-        """Return the row, counted from the beginning of the file."""
+        """Return the place as a row number, counted from the beginning of the file."""
         return f"{self.where}: row {row + rows_before(self._part)}"
 
     def __iter__(self) -> Iterator[Record]:
@@ -336,7 +336,7 @@ def _is_text(column: pa.DataType) -> bool:
 
 
 def _rows(batch: pa.RecordBatch) -> Iterable[Values]:
-    """Return the rows of a batch; if one is not UTF-8, those before it come first."""
+    """Return the rows of a batch; if one is not UTF-8, the rows before it can still be read."""
     try:
         rows: list[Values] = batch.to_pylist()
     except UnicodeDecodeError:
@@ -354,14 +354,14 @@ def reader_of(
     kind: FileKind | None = None,
     counted: Counted | None = None,
 ) -> Reader:
-    """Return the reader of a file or a part of one.
+    """Return the reader for a file or a part of a file.
 
     Args:
-        part: the file.
-        expected: what its records must be like.
-        text_as: how a text file is read, by lines or as a whole.
-        kind: format and compression, if the name does not say them.
-        counted: is told how many bytes were read.
+        part: the file or the part of a file.
+        expected: the requirements on its records.
+        text_as: the reader for text files, by lines or as a whole.
+        kind: format and compression, if they are not to be taken from the name.
+        counted: called with the number of bytes read so far.
     """
     kind = kind or file_kind(part.name, str(part.path))
     if kind.format == PARQUET:
@@ -377,5 +377,5 @@ def reader_of(
 def reader_of_lines(
     stream: AbstractContextManager[IO[bytes]], where: str, form: str, expected: Expected = ANY, first: bytes = b""
 ) -> Reader:
-    """Return the reader of a stream in any format but Parquet; `first` is what was read of it already."""
+    """Return the reader for a stream in any format but Parquet; `first` is its first line, if already read."""
     return (_BY_FORMAT | {TEXT: TextLines})[form](stream, where, where, expected, first)

@@ -1,7 +1,7 @@
-"""Which documents are kept: duplicates, the draw and the validation split, decided in DuckDB by content alone.
+"""Selection of documents: duplicates, the draw and the validation split, computed in DuckDB from content alone.
 
-Tables live in a database file of the stage's own, and DuckDB spills beside it: memory stays within its limit however
-many documents there are.
+The tables are in a temporary database file, and DuckDB spills to disk beside it, so that memory stays within its limit
+for any number of documents.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from storage.scratch import scratch_database
 
 _MEMORY = "256MB"
 _BATCH_ROWS = 65_536
-_PREFIX = 4  # hex digits of the document id: 65,536 bins in which the budget's limit is looked for
+_PREFIX = 4  # hex digits of the document id: the limit of the budget is searched for in 65,536 bins
 
-# `place` numbers all documents of the corpus in the order of the indexes.
+# `place` is the number of a document in the corpus, in the order of the indexes.
 _LISTED = """CREATE TABLE listed (place BIGINT, source VARCHAR, file VARCHAR, "row" BIGINT, "offset" BIGINT,
     document_id VARCHAR, bytes BIGINT, words BIGINT, regular BOOLEAN, reason VARCHAR, detail VARCHAR)"""
 
@@ -29,7 +29,7 @@ _LOAD = """INSERT INTO listed
         reason, detail
     FROM read_parquet($path, file_row_number = true)"""
 
-# The first copy of every text that passed the filters; inserted in the order of ids, so that rowid is its rank.
+# The first copy of every text that passed the filters, inserted in the order of ids, so that rowid is the rank.
 _FIRSTS = """CREATE TABLE firsts AS
     SELECT document_id, min(bytes) AS bytes, min(place) AS place
     FROM listed WHERE reason IS NULL GROUP BY document_id ORDER BY document_id"""
@@ -39,11 +39,11 @@ _LINKS = """INSERT INTO links
         SELECT {band} AS key, min(number) AS keeper FROM signatures GROUP BY key HAVING count(*) > 1
     ) b ON s.{band} = b.key WHERE s.number <> b.keeper"""
 
-# Ids only ever point at smaller ids, so following them ends at a document that stays.
+# Links always lead to a smaller number, so following them ends at a document that is kept.
 _FOLLOW = """CREATE OR REPLACE TABLE nearest AS
     SELECT a.number, coalesce(b.keeper, a.keeper) AS keeper FROM nearest a LEFT JOIN nearest b ON a.keeper = b.number"""
 
-# One join at a time and narrow rows: each step fits the memory limit, or spills.
+# Each step has one join and narrow rows, so that it fits into the memory limit or spills to disk.
 _LEFT_OUT = (
     """CREATE TABLE near AS SELECT n.number, k.document_id, k.place
     FROM nearest n JOIN firsts k ON k.rowid = n.keeper""",
@@ -78,7 +78,7 @@ _HELD_OUT = """CREATE TABLE held_out AS
 
 @dataclass(frozen=True)
 class IndexFile:
-    """The index of one unit of reading: `first_row` is the number of rows of its file before the unit."""
+    """The index of one unit (a part of a file); `first_row` is the number of rows of the file before the unit."""
 
     path: Path
     source: str
@@ -86,13 +86,13 @@ class IndexFile:
 
 
 class Selection:
-    """The steps of the selection, in their order; the folder is emptied on the way in and removed on the way out."""
+    """The selection, with one method for each step; entering the context empties the folder, leaving it removes it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._drawn = 0
         self._paths: list[str] = []
-        self._limits = [0]  # the place at which each unit begins, and the end
+        self._limits = [0]  # the place at which each unit begins, and the end of the last
 
     def __enter__(self) -> Self:
         self._connection = scratch_database(self._folder, "selection.duckdb", _MEMORY)
@@ -105,7 +105,7 @@ class Selection:
         remove(self._folder)
 
     def load(self, indexes: Sequence[IndexFile]) -> int:
-        """Take in the indexes, one unit each, and return how many documents they list."""
+        """Load the indexes, one for each unit, and return the number of documents they list."""
         self._connection.execute(_LISTED)
         self._paths = [str(index.path) for index in indexes]
         for index in indexes:
@@ -115,7 +115,7 @@ class Selection:
         return self._limits[-1]
 
     def draw(self, budget: int) -> int:
-        """Draw texts in the order of their ids until the next would exceed `budget` bytes; return how many."""
+        """Draw texts in the order of their ids until the next would exceed `budget` bytes; return their number."""
         self._connection.execute(_FIRSTS)
         left = budget
         bins = self._connection.execute(
@@ -131,7 +131,7 @@ class Selection:
         return self._drawn
 
     def _draw_within(self, name: str, left: int) -> int:
-        """How many texts are drawn if the limit lies in the bin `name`, of which `left` bytes may be taken."""
+        """Return the number of texts drawn if the limit lies in the bin `name`, of which `left` bytes can be drawn."""
         drawn = self._number("SELECT count(*) FROM firsts WHERE document_id < $1", [name])
         rows = self._connection.execute(
             "SELECT bytes FROM firsts WHERE left(document_id, $2) = $1 ORDER BY document_id", [name, _PREFIX]
@@ -144,11 +144,11 @@ class Selection:
         return drawn
 
     def smallest_text(self) -> int:
-        """Bytes of the smallest text that passed the filters; 0 if none did."""
+        """Return the size in bytes of the smallest text that passed the filters, or 0 if none did."""
         return self._number("SELECT coalesce(min(bytes), 0) FROM firsts")
 
     def link_near_duplicates(self, bands: Sequence[str]) -> None:
-        """In each bucket of each band the smallest id stays; the others are near duplicates of it."""
+        """Link near duplicates: in each bucket of each band, the smallest id is kept, and the others link to it."""
         run = self._connection.execute
         run("CREATE TABLE links (number BIGINT, keeper BIGINT)")
         if bands:
@@ -158,25 +158,25 @@ class Selection:
                 WHERE i.reason IS NULL AND f.rowid < $drawn""",
                 {"paths": self._paths, "drawn": self._drawn},
             )
-        for band in bands:  # one band at a time: the memory of one
+        for band in bands:  # one band at a time, to limit memory
             run(_LINKS.format(band=band))
         run("CREATE TABLE nearest AS SELECT number, min(keeper) AS keeper FROM links GROUP BY number")
         while self._number("SELECT count(*) FROM nearest a JOIN nearest b ON a.keeper = b.number"):
             run(_FOLLOW)
 
     def decide(self) -> dict[str, int]:
-        """Judge every document; return how many are left out, by reason, most first."""
+        """Decide on every document; return the number left out for each reason, largest first."""
         for step in _LEFT_OUT:
             self._connection.execute(step, {"drawn": self._drawn} if "$drawn" in step else {})
         return dict(self._connection.execute(_REASONS).fetchall())
 
     def verdicts(self, unit: int) -> pa.RecordBatchReader:
-        """The verdicts on one unit's documents, in their order; `reason` is null for those that stay."""
+        """Return the verdicts on the documents of a unit, in order; `reason` is null for documents that are kept."""
         limits = self._limits[unit : unit + 2]
         return self._connection.sql(_VERDICTS, params=limits).to_arrow_reader(_BATCH_ROWS)
 
     def put_aside(self, share: float, seed: int) -> int:
-        """Choose `share` of the documents for validation by a hash of seed and id; return how many."""
+        """Choose a share of the documents for validation, by a hash of seed and id; return their number."""
         kept = self._drawn - self._number("SELECT count(*) FROM nearest")
         count = round(share * kept)
         if share > 0 and kept > 1:
@@ -185,7 +185,7 @@ class Selection:
         return count
 
     def with_split(self, documents: Path) -> pa.Table:
-        """A shard of documents with their split, in the shard's order."""
+        """Return a shard of documents with their split, in the order of the shard."""
         query = """SELECT d.*, CASE WHEN h.document_id IS NULL THEN 'train' ELSE 'validation' END AS split
             FROM read_parquet($1) d LEFT JOIN held_out h USING (document_id) ORDER BY d.file, d."row" """
         return self._connection.sql(query, params=[str(documents)]).to_arrow_table()

@@ -1,4 +1,4 @@
-"""Texts to label, row by row: JSON lines, CSV, TSV, Parquet or plain lines, from a file or a stream of any size."""
+"""Reading of texts to classify: JSON lines, CSV, TSV, Parquet or plain lines, from a file or stream of any size."""
 
 import codecs
 from collections.abc import Iterator
@@ -13,25 +13,25 @@ from storage.records.formats import COMPRESSIONS, JSON_LINES, TEXT, FileKind
 from storage.records.parts import Part
 from storage.records.reader import Expected, Reader, Record, TextLines, reader_of, reader_of_lines
 
-LONGEST = 10_000_000  # bytes of a row: a file without line breaks, or a quote that never ends, must not fill the memory
+LONGEST = 10_000_000  # bytes of a row: a file without line breaks, or an unclosed quote, must not fill the memory
 
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields that every row must have: those with its texts, in order, and others that are asked for."""
+    """The fields that every row must have: those of its texts, in order, and others that are requested."""
 
     texts: tuple[str, ...]
     others: tuple[str, ...] = ()
 
     def expected(self) -> Expected:
-        """Return what every record must be like."""
+        """Return the requirements on every record."""
         advice = "give each row one, or name another"
         return Expected((*self.texts, *self.others), advice=advice, longest_line=LONGEST, longest_row=LONGEST)
 
 
 @dataclass(frozen=True, slots=True)
 class UnlabeledRow:
-    """A row: its texts in the order of the fields asked for, all that it holds, and its size in bytes."""
+    """A row: its texts in the order of the requested fields, all of its values, and its size in bytes."""
 
     texts: tuple[str, ...]
     record: dict[str, Any]
@@ -39,13 +39,13 @@ class UnlabeledRow:
 
 
 def read_file(path: Path, fields: Fields, form: str | None, counted: Counted) -> Iterator[UnlabeledRow]:
-    """Yield the rows of a file; its name says what it is, unless `form` does."""
+    """Yield the rows of a file; its format is `form`, or is taken from its name."""
     kind = FileKind(form, COMPRESSIONS.get(path.suffix)) if form else None
     yield from _rows(reader_of(Part(path, path.name), fields.expected(), kind=kind, counted=counted), fields)
 
 
 def read_stream(stream: IO[bytes], where: str, fields: Fields, form: str | None) -> Iterator[UnlabeledRow]:
-    """Yield the rows of a stream; without `form` it is JSON lines if its first line is an object, else plain lines."""
+    """Yield the rows of a stream; without `form`, it is JSON lines if the first line begins an object, else text."""
     first = b""
     if form is None:
         first = stream.readline(LONGEST + 1)
@@ -67,7 +67,7 @@ def _rows(reader: Reader, fields: Fields) -> Iterator[UnlabeledRow]:
 
 
 def _texts(reader: Reader, record: Record, fields: Fields) -> tuple[str, ...]:
-    """Return the texts of a record. Raise InputError if one is blank or no text."""
+    """Return the texts of a record. Raise InputError if one is blank or not a string."""
     for name in fields.texts:
         text = record.values[name]
         if not isinstance(text, str) or not text.strip():

@@ -1,1 +1,1 @@
-"""Sources: what params.yaml asks for, how it is fetched, and what came."""
+"""Sources: their specs in params.yaml, ways to fetch them, and manifests of what was acquired."""

@@ -1,4 +1,4 @@
-"""Repositories of the Hugging Face hub: at one commit, only the files that are needed, shared with the hub's cache."""
+"""Repositories of the Hugging Face hub: the needed files at one commit, linked from the hub's local cache."""
 
 import glob
 import re
@@ -13,16 +13,16 @@ from storage.sources.source import SINGLE_ROLES, SourceSpec, select
 
 CARD = "README.md"
 
-_BUSY = (408, 425, 429)  # with every 5xx: answers that may be other ones later
+_BUSY = (408, 425, 429)  # these and every 5xx: statuses that may change on a retry
 _PLAIN = re.compile(r".*\.(json|txt|model)")  # configuration, vocabulary, sentencepiece
 _PICKLED = re.compile(r"pytorch_model.*\.bin")
-_OTHER_COPIES = {"onnx", "openvino", "tf", "flax", "coreml", "original"}  # folders with the same weights once more
+_OTHER_COPIES = {"onnx", "openvino", "tf", "flax", "coreml", "original"}  # folders with other copies of the weights
 _LICENCE = re.compile(r"^license:\s*[\"']?([^\"'\n]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Repository:
-    """What came from the hub: the commit the revision stood for, the licence on the card, the files."""
+    """A fetched repository: the commit of the revision, the licence on the card, and the names of the files."""
 
     commit: str
     licence: str
@@ -30,19 +30,19 @@ class Repository:
 
 
 def fetch_repository(spec: SourceSpec, role: str, folder: Path, parameter: str) -> Repository:
-    """Put the needed files of a repository into `folder`, from the hub or from its cache on this machine."""
+    """Put the needed files of a repository into `folder`, from the hub or from its local cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import IncompleteSnapshotError
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
-    disable_progress_bars()  # the stage reports for itself
+    disable_progress_bars()  # the stage shows its own progress
     repo_type = "model" if role in SINGLE_ROLES else "dataset"
     with _explained(spec, parameter):
         try:
             found = snapshot_download(
                 spec.location, repo_type=repo_type, revision=spec.version or None, allow_patterns=[CARD]
             )
-        except IncompleteSnapshotError as error:  # without a network, and the card was never fetched
+        except IncompleteSnapshotError as error:  # there is no network, and the cache lacks the card
             found = error.snapshot_path
         snapshot = Path(found)
         choose = needed_model_files if repo_type == "model" else _data_files
@@ -59,7 +59,7 @@ def fetch_repository(spec: SourceSpec, role: str, folder: Path, parameter: str) 
 
 
 def needed_model_files(names: Iterable[str], spec: SourceSpec, parameter: str) -> set[str]:
-    """Configuration, tokenizer, and in each folder one copy of the weights: safetensors, or else pickled ones."""
+    """Return configuration, tokenizer, and one copy of the weights in each folder: safetensors, or else pickled."""
     listed = [name for name in names if not _is_hidden(name)]
     if spec.patterns:
         return set(select(listed, spec.patterns, f"{parameter}: {spec.text}"))
@@ -79,7 +79,7 @@ def needed_model_files(names: Iterable[str], spec: SourceSpec, parameter: str) -
 
 
 def _data_files(names: Iterable[str], spec: SourceSpec, parameter: str) -> set[str]:
-    """What the patterns ask for; without patterns, everything that is neither about the data nor a program."""
+    """Return the files that match the patterns; without patterns, all but the card, licences and programs."""
     listed = [name for name in names if not _is_hidden(name)]
     if not spec.patterns:
         listed = [name for name in listed if name != CARD and not re.fullmatch(r"LICEN[CS]E.*|.*\.py", name)]
@@ -93,7 +93,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _listing(spec: SourceSpec, repo_type: str, snapshot: Path) -> list[str]:
-    """The files of a commit: as the hub listed them, or, in a cache without a listing, those that are there."""
+    """Return the files of a commit, from the hub's listing, or from the cached files if there is no listing."""
     from huggingface_hub import get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
@@ -105,7 +105,7 @@ def _listing(spec: SourceSpec, repo_type: str, snapshot: Path) -> list[str]:
 
 
 def _licence(card: Path) -> str:
-    """The licence in the front matter of a model or dataset card."""
+    """Return the licence in the front matter of a model or dataset card, or "unknown"."""
     if not card.is_file():
         return "unknown"
     _, _, rest = card.read_text(encoding="utf-8", errors="replace").partition("---\n")
@@ -115,7 +115,7 @@ def _licence(card: Path) -> str:
 
 @contextmanager
 def _explained(spec: SourceSpec, parameter: str) -> Iterator[None]:
-    """Turn the hub's failures into one line each, with the way out."""
+    """Convert the hub's exceptions to errors of one line that say what to do."""
     import httpx2
     from huggingface_hub import constants, errors
 

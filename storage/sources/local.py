@@ -1,6 +1,7 @@
-"""Local sources: the files of each `path:` source, and the listing of them that `acquire` depends on.
+"""Local sources: the files of each `path:` source, and their listing, on which `acquire` depends.
 
-The stage `local` writes a listing for each local source, `inputs/KEY.json`: names, sizes and hashes. Nothing is copied.
+The stage `local` writes a listing of names, sizes and hashes for each local source, `inputs/KEY.json`. It copies no
+files.
 """
 
 import os
@@ -17,8 +18,8 @@ from storage.sources.source import Kind, NamedSource, WantedSources, expanded, n
 
 LISTINGS = "inputs"
 
-_NOT_LOOKED_INTO = {".git", ".hg"}  # DVC does not
-_OUTSIDE = "_"  # stands for a folder outside the workspace where patterns of .dvcignore are matched
+_NOT_LOOKED_INTO = {".git", ".hg"}  # DVC ignores them
+_OUTSIDE = "_"  # replaces the path of a folder outside the workspace when patterns of .dvcignore are matched
 
 
 @dataclass(frozen=True)
@@ -41,23 +42,23 @@ def key_of(source: NamedSource) -> str:
 
 
 def parameter_of(key: str) -> str:
-    """Return the parameter behind a key: `corpus-mine` stands for `acquire.corpus.mine`."""
+    """Return the parameter of a key: `acquire.corpus.mine` for `corpus-mine`."""
     return f"acquire.{key.replace('-', '.', 1)}"
 
 
 def listing_path(key: str) -> str:
-    """Return where the listing of a local source lies, relative to the workspace."""
+    """Return the path of the listing of a local source, relative to the workspace."""
     return f"{LISTINGS}/{key}.json"
 
 
 def write_listing(path: Path, files: Iterable[ListedFile]) -> None:
-    """Write the listing of a source; equal files give equal bytes, wherever the source lies."""
+    """Write the listing of a source; the same files give the same bytes, in any folder."""
     listed = [{"name": file.name, "bytes": file.bytes, "sha256": file.sha256} for file in files]
     write_bytes(path, orjson.dumps({"files": listed}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def read_listing(root: Path, source: NamedSource) -> list[ListedFile]:
-    """Return the files of a source that its `path=` patterns choose, as they were when they were listed."""
+    """Return the files of a source that match its `path=` patterns, from its listing."""
     path = root / listing_path(key_of(source))
     try:
         files = {file["name"]: ListedFile(**file) for file in orjson.loads(path.read_bytes())["files"]}
@@ -70,33 +71,33 @@ def read_listing(root: Path, source: NamedSource) -> list[ListedFile]:
 
 
 def all_files(root: Path, source: NamedSource) -> dict[str, str]:
-    """Return every file of a source, whatever its patterns choose: {name within the source: absolute path}."""
+    """Return all files of a source, ignoring its patterns: {name within the source: absolute path}."""
     return local_files(root, replace(source, spec=replace(source.spec, patterns=())))
 
 
 def missing_sources(root: Path, acquire: WantedSources) -> list[NamedSource]:
-    """Return the `path:` sources that are not there."""
+    """Return the `path:` sources that do not exist."""
     return [source for source in local_sources(acquire).values() if not local_path(root, source).exists()]
 
 
 def local_path(root: Path, source: NamedSource) -> Path:
-    """Return where a `path:` source lies; links on the way stay as they are."""
+    """Return the absolute path of a `path:` source, without resolving links."""
     return Path(os.path.abspath(root / expanded(source.spec.location)))  # noqa: PTH100 - Path.absolute keeps `..`
 
 
 def in_words(root: Path, source: NamedSource) -> str:
-    """Return a local source for a person: `acquire.corpus.mine (/data/texts)`."""
+    """Return a description of a local source for messages: `acquire.corpus.mine (/data/texts)`."""
     return f"{source.parameter} ({local_path(root, source)})"
 
 
 def written_folder(root: Path, source: NamedSource) -> str:
-    """Return the folder of a local source's files, as params.yaml has it: the same text on every machine."""
+    """Return the folder of a local source's files as written in params.yaml, which is the same on every machine."""
     location = PurePosixPath(source.spec.location)
     return str(location.parent if local_path(root, source).is_file() else location)
 
 
 def local_files(root: Path, source: NamedSource) -> dict[str, str]:
-    """Return the files of a `path:` source in order, {name within the source: absolute path}, without hidden ones."""
+    """Return the files of a `path:` source without hidden ones, sorted: {name within the source: absolute path}."""
     base = local_path(root, source)
     if not base.is_dir() and not base.is_file():
         raise InputError(
@@ -125,10 +126,10 @@ def local_files(root: Path, source: NamedSource) -> dict[str, str]:
 
 @dataclass
 class _Found:
-    """The files of a folder; what DVC could not hash, or would not look at, is refused by name.
+    """The files found in a folder; raises InputError for entries that DVC cannot hash or would skip.
 
-    `place` is the folder relative to the workspace, or `_OUTSIDE`. DVC heeds .dvcignore within the workspace alone:
-    what it names elsewhere does not count, but must be something that DVC can hash.
+    `place` is the folder relative to the workspace, or `_OUTSIDE`. DVC applies .dvcignore only within the workspace:
+    files elsewhere that match it are excluded here, but DVC must still be able to hash them.
     """
 
     parameter: str
@@ -139,7 +140,7 @@ class _Found:
     excluded: int = 0
 
     def walk(self, folder: str, prefix: str = "", *, hidden: bool = False, excluded: bool = False) -> None:
-        """Take in every file at any depth; hidden ones are checked, because DVC hashes them, and counted."""
+        """Add every file at any depth; hidden files are only counted, and checked because DVC hashes them."""
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name not in _NOT_LOOKED_INTO:
@@ -174,7 +175,7 @@ class _Found:
                 self.files[name] = entry.path
 
     def check(self, name: str, path: str) -> None:
-        """Refuse what cannot be read, or has a name that a manifest cannot hold."""
+        """Raise InputError if a file cannot be read, or if its name is not UTF-8, as a manifest requires."""
         if not Path(path).is_file():
             if Path(path).is_symlink():
                 raise self._refused(path, "a link that leads nowhere: mend or remove it")
@@ -185,7 +186,7 @@ class _Found:
             raise self._refused(repr(name), "its name is not UTF-8: rename it")
 
     def left_out(self) -> str:
-        """What is there and does not count."""
+        """Return a note on hidden and excluded files for an error message, or "" if there are none."""
         kinds = ((self.hidden, "hidden"), (self.excluded, f"named in {IGNORE_FILE}"))
         counted = [f"{count} {kind}" for count, kind in kinds if count]
         return f" that count ({', '.join(counted)})" if counted else ""
@@ -195,7 +196,7 @@ class _Found:
 
 
 def _check_apart(root: Path, source: NamedSource, base: Path) -> None:
-    """Refuse a source that overlaps with the listings, or that .dvcignore hides from DVC."""
+    """Raise InputError if a source overlaps with the listings, or if .dvcignore hides it from DVC."""
     listings, real = (root / LISTINGS).resolve(), base.resolve()
     if listings.is_relative_to(real) or real.is_relative_to(listings):
         raise InputError(

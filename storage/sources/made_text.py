@@ -1,7 +1,7 @@
-"""Text that the program makes: stories about a few topics, and reviews with a sentiment; the same for the same seed.
+"""Generated text: stories about a few topics, and reviews with a sentiment; the same seed gives the same text.
 
-For tests and for machines without network: plain English sentences with a vocabulary of some three hundred words,
-enough for topics to be told apart and for praise and blame to be learned. Never a stand-in for a corpus.
+It is meant for tests and for machines without network: plain English sentences with a vocabulary of about three hundred
+words, enough to distinguish topics and to learn praise and blame. It does not replace a corpus.
 """
 
 import random
@@ -117,7 +117,7 @@ class Review:
 
 
 def stories(documents: int, seed: int) -> Iterator[str]:
-    """Documents of some two hundred words, each about one topic."""
+    """Yield documents of about two hundred words, each about one topic."""
     names = sorted(TOPICS)
     for number in range(documents):
         draw = random.Random(f"stories/{seed}/{number}")  # noqa: S311 - no secret
@@ -127,7 +127,7 @@ def stories(documents: int, seed: int) -> Iterator[str]:
 
 
 def reviews(examples: int, subject: str, seed: int) -> Iterator[Review]:
-    """Reviews of a subject, as many of praise as of blame."""
+    """Yield reviews of a subject, alternately negative and positive."""
     things = SUBJECTS[subject].split()
     for number in range(examples):
         draw = random.Random(f"reviews/{subject}/{seed}/{number}")  # noqa: S311 - no secret
@@ -151,7 +151,7 @@ def _story_sentence(draw: random.Random, topic: Topic) -> str:
 
 
 def _filled(draw: random.Random, pattern: str, words: dict[str, list[str]]) -> str:
-    """A pattern with every {name} replaced by a word of that name, no word twice where there are enough."""
+    """Return the pattern with every {name} replaced by a different word from `words[name]`."""
     left = {name: draw.sample(listed, len(listed)) for name, listed in words.items()}
     text = pattern
     for name, listed in left.items():

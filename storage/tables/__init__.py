@@ -1,1 +1,1 @@
-"""The tables that stages write: the schema of each, once; readers of tasks and training logs."""
+"""The schemas of the tables that stages write, and readers of tasks and training logs."""

@@ -1,4 +1,4 @@
-"""The tables of stage cluster: which cluster each sentence is in, the centroids, and the sentences nearest to them."""
+"""The tables of stage cluster: the cluster of each sentence, the centroids, and the sentences nearest to them."""
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ CENTROID_VECTORS = ("embedding", "backbone")
 
 
 def centroids_schema(embedding: int, backbone: int) -> pa.Schema:
-    """Return the schema of centroids with vectors of these dimensions."""
+    """Return the schema of the centroids; the arguments are the dimensions of their vectors."""
     columns = [
         ("format", pa.string()),
         ("cluster", pa.int32()),
@@ -37,5 +37,5 @@ def centroids_schema(embedding: int, backbone: int) -> pa.Schema:
 
 
 def drawn_schema(dimension: int) -> pa.Schema:
-    """Return the schema of the vectors that k-means is trained on, with the key of each for each format."""
+    """Return the schema of the vectors that k-means is trained on; each has one key for each format."""
     return pa.schema([*((name, pa.uint64()) for name in FORMATS), ("embedding", vector_type(dimension))])

@@ -1,4 +1,4 @@
-"""The tables of stage sample: documents, their sentences, what was excluded, and the index they are selected from."""
+"""The tables of stage sample: documents, sentences, excluded documents, and the index for the selection."""
 
 from collections.abc import Iterable
 
@@ -44,7 +44,7 @@ EXCLUDED = pa.schema(
 
 
 def index_schema(bands: Iterable[str]) -> pa.Schema:
-    """Return the schema of an index of documents; `bands` are the columns that hold the keys of MinHash bands."""
+    """Return the schema of an index of documents; `bands` are the columns with the keys of the MinHash bands."""
     columns = [
         ("file", pa.string()),
         ("row", pa.int64()),

@@ -1,8 +1,9 @@
-"""Anchor tasks in Parquet, one at a time and in any order: an index of task → rows, and row groups kept for a while.
+"""Reading of anchor tasks from Parquet, one at a time in any order, with an index and a cache of row groups.
 
-The index is small (18 bytes a task) and read from two columns. A task is read by decoding the row group it lies in;
-the last row groups stay in memory, up to a limit in bytes. So any order of tasks works in bounded memory, and costs one
-decoding a task at worst: shards of tasks are best written in row groups of a few dozen tasks.
+The index maps each task to its rows. It is small (18 bytes per task) and is read from two columns. To read a task, its
+row group is decoded; the row groups used last stay in memory, up to a limit in bytes. Tasks can therefore be read in
+any order in bounded memory, at the cost of at most one decoding per task. Shards of tasks are best written in row
+groups of a few dozen tasks.
 """
 
 import hashlib
@@ -26,12 +27,12 @@ SHARD_NAME = re.compile(r"(?P<format>[a-z]+)-(?P<split>train|validation)-\d+\.pa
 COLUMNS = ("task_id", "role", "example_id", "label", "labels", "texts", "sentence_ids", "choices")
 CACHE_BYTES = 256 << 20
 OPEN_FILES = 64
-_FOOTER_END = 8  # its length in four bytes, then "PAR1"
+_FOOTER_END = 8  # bytes: the length of the footer in four bytes, then "PAR1"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredExample:
-    """A row: its texts in order, the sentences they are, and the clusters of its choices (format ss)."""
+    """An example: its texts in order, the ids of their sentences, and the clusters of its choices (format ss)."""
 
     example_id: str
     role: str
@@ -43,7 +44,7 @@ class StoredExample:
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """A task as it was written: its support examples, then its query examples; `labels` is how many there are."""
+    """A task as it was written: first its support, then its query examples; `labels` is the number of labels."""
 
     task_id: str
     format: str
@@ -54,15 +55,15 @@ class StoredTask:
 
 @dataclass(frozen=True)
 class TaskIndex:
-    """Where every task lies, in the order of shard names and rows; arrays have one entry a task.
+    """The place of every task, in the order of shard names and rows; arrays have one entry per task.
 
     Attributes:
         shards: the files.
-        groups: first row of each row group of each shard, and the number of its rows at the end.
+        groups: for each shard, the first row of each row group, and the shard's number of rows at the end.
         shard: number of the task's shard.
-        first: its first row in the shard.
-        rows: its number of rows.
-        kind: number of its kind in `kinds`.
+        first: first row of the task in the shard.
+        rows: number of rows of the task.
+        kind: number of the task's kind in `kinds`.
         kinds: kinds found, with their format.
     """
 
@@ -78,21 +79,21 @@ class TaskIndex:
         return len(self.shard)
 
     def format_of(self, number: int) -> str:
-        """The format of a task."""
+        """Return the format of a task."""
         return self.kinds[int(self.kind[number])][1]
 
     def of_formats(self, formats: Collection[str]) -> NDArray[np.int64]:
-        """The tasks of these formats, ascending."""
+        """Return the numbers of the tasks of these formats, ascending."""
         wanted = [number for number, (_, name) in enumerate(self.kinds) if name in formats]
         return np.flatnonzero(np.isin(self.kind, wanted))
 
     def of_kind(self, name: str) -> NDArray[np.int64]:
-        """The tasks of a kind, ascending."""
+        """Return the numbers of the tasks of a kind, ascending."""
         wanted = [number for number, (kind, _) in enumerate(self.kinds) if kind == name]
         return np.flatnonzero(np.isin(self.kind, wanted))
 
     def fingerprint(self) -> str:
-        """A hash of the tasks chosen and of the shards' footers, which hold sizes, bounds and provenance."""
+        """Return a hash of the chosen tasks and of the shards' footers, which hold sizes, bounds and provenance."""
         digest = hashlib.sha256()
         for array in (self.shard, self.first, self.rows, self.kind):
             digest.update(array.tobytes())
@@ -108,7 +109,7 @@ class TaskIndex:
 def read_index(
     folder: Path, split: str, formats: Collection[str] | None = None, kinds: Collection[str] | None = None
 ) -> TaskIndex:
-    """The tasks of a split, of the formats and kinds named or of all; none at all is an InputError."""
+    """Return the index of a split, for the given formats and kinds or for all. Raise InputError if it has no tasks."""
     shards = []
     for path in sorted(folder.glob("*.parquet")):
         name = SHARD_NAME.fullmatch(path.name)
@@ -146,7 +147,7 @@ def _nothing(
 def _scan(
     path: Path, form: str, shard: int, kinds: dict[tuple[str, str], int]
 ) -> tuple[NDArray[np.void], NDArray[np.int64]]:
-    """One record a task of a shard (runs of equal task_id), and its row groups. Kinds new here are added to `kinds`."""
+    """Return a record for each task (run of equal task_id) of a shard, and its row groups; add new kinds to `kinds`."""
     first: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     numbers: list[int] = []
     row, last = 0, None
@@ -167,7 +168,7 @@ def _scan(
 
 
 class TaskShards:
-    """Reads tasks of an index by number; not for several threads at once."""
+    """Reads the tasks of an index by number; not thread-safe."""
 
     def __init__(self, index: TaskIndex, cache_bytes: int = CACHE_BYTES) -> None:
         self.index = index
@@ -177,7 +178,7 @@ class TaskShards:
         self._files: OrderedDict[int, pq.ParquetFile] = OrderedDict()
 
     def read(self, number: int) -> StoredTask:
-        """The task of that number in the index."""
+        """Return the task with this number in the index."""
         index = self.index
         shard, first, rows = int(index.shard[number]), int(index.first[number]), int(index.rows[number])
         starts = index.groups[shard]
@@ -215,7 +216,7 @@ class TaskShards:
         return self._files[shard]
 
     def close(self) -> None:
-        """Let go of files and row groups."""
+        """Close the files and drop the row groups in memory."""
         for file in self._files.values():
             file.close()
         self._files.clear()
@@ -242,7 +243,7 @@ def _open(path: Path) -> pq.ParquetFile:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
-    """Say in one line that a shard is gone or damaged."""
+    """Convert errors to InputError: the shard is missing or damaged."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:

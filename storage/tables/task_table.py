@@ -1,4 +1,4 @@
-"""The table of stage materialize: tasks, one row an example."""
+"""The table of stage materialize: tasks, with one row for each example."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""The log of a training, step by step: JSON lines that can be cut back to a checkpoint, and Parquet in the end."""
+"""The log of a training run: JSON lines that can be truncated to a checkpoint, converted to Parquet at the end."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ STEPS, VALIDATION = "steps.jsonl", "validation.jsonl"
 
 
 class TrainingLog:
-    """Two files of JSON lines in a folder; without a folder nothing is kept (ranks other than the first)."""
+    """Two files of JSON lines in a folder; without a folder (on all ranks but the first) nothing is written."""
 
     def __init__(self, folder: Path | None) -> None:
         self._files: dict[str, IO[bytes]] = {}
@@ -23,11 +23,11 @@ class TrainingLog:
             self._files = {name: (folder / name).open("ab") for name in (STEPS, VALIDATION)}
 
     def step(self, record: dict[str, float]) -> None:
-        """One training step."""
+        """Log a training step."""
         self._write(STEPS, record)
 
     def validated(self, step: int, loss: float, kinds: list[dict[str, Any]], *, best: bool) -> None:
-        """One validation, after `step` steps, with its scores by kind (`model.meta.held_out.KindScores`)."""
+        """Log a validation after `step` steps, with its scores by kind (`model.meta.held_out.KindScores`)."""
         self._write(VALIDATION, {"step": step, "held_out_loss": loss, "best": best, "kinds": kinds})
 
     def _write(self, name: str, record: dict[str, Any]) -> None:
@@ -35,25 +35,25 @@ class TrainingLog:
             self._files[name].write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
 
     def position(self) -> dict[str, int]:
-        """Bytes written so far, as a checkpoint keeps them."""
+        """Flush the files, and return the bytes written so far, to be stored in a checkpoint."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
         return {name: file.tell() for name, file in self._files.items()}
 
     def reaches(self, position: dict[str, int]) -> bool:
-        """Whether all that a checkpoint counted is still here."""
+        """True if the files are at least as long as they were at a checkpoint."""
         return all(file.seek(0, os.SEEK_END) >= position[name] for name, file in self._files.items())
 
     def cut(self, position: dict[str, int]) -> None:
-        """Drop what came after a checkpoint: it will be measured again."""
+        """Delete everything after a checkpoint, because these steps will run again."""
         for name, file in self._files.items():
             file.flush()
             file.truncate(position[name])
             file.seek(0, os.SEEK_END)
 
     def restart(self) -> None:
-        """Drop everything."""
+        """Delete everything."""
         self.cut(dict.fromkeys(self._files, 0))
 
     def __enter__(self) -> Self:
@@ -65,7 +65,7 @@ class TrainingLog:
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file of the log."""
+    """Yield the records of a file of the log."""
     with path.open("rb") as lines:
         for line in lines:
             record: dict[str, Any] = orjson.loads(line)
@@ -73,17 +73,17 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def step_table(path: Path, variant: str) -> pa.Table:
-    """Steps as a table, the same columns for every variant; what one does not measure is null."""
+    """Return the steps as a table; the columns are the same for all variants, with nulls for values not measured."""
     return _table(path, variant, TRAINING_STEPS)
 
 
 def validation_table(path: Path, variant: str) -> pa.Table:
-    """Validations as a table."""
+    """Return the validations as a table."""
     return _table(path, variant, HELD_OUT)
 
 
 def kind_table(path: Path, variant: str) -> pa.Table:
-    """Return the scores of held-out tasks by kind as a table, a row for each validation and kind."""
+    """Return the scores of held-out tasks by kind as a table, with a row for each validation and kind."""
     records = [{"variant": variant, "step": one["step"]} | kind for one in read_log(path) for kind in one["kinds"]]
     return pa.Table.from_pylist(records, KINDS)
 

@@ -1,8 +1,8 @@
-"""The tables of stage metatrain: what each step measured, the loss on held-out tasks, and their scores by kind."""
+"""The tables of stage metatrain: the measures of each step, the loss on held-out tasks, and their scores by kind."""
 
 import pyarrow as pa
 
-MEASURES = (  # what model.meta.trainer and its objectives measure at each step
+MEASURES = (  # measured at each step by model.meta.trainer and its objectives
     "support_loss", "query_loss", "gate_loss", "similarity", "s", "b", "lambda", "gate", "inner_size", "inner_norm",
     "query_norm", "prompt_gradient_norm", "regularizer_gradient_norm", "prompt_norm", "learning_rate", "tokens",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The tables of tuning: scores, validation curves and predictions, each row with the hashes it can be traced by."""
+"""The tables of stage tune: scores, validation curves and predictions; hashes in each row make it traceable."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -63,6 +63,6 @@ PREDICTIONS = pa.schema(
 
 
 def write_table(path: Path, schema: pa.Schema, rows: Iterable[Mapping[str, Any]], origin: Mapping[str, Any]) -> int:
-    """Write rows as one shard; what a row does not hold is null. Return their number."""
+    """Write rows as one shard, with null for values that a row lacks, and return their number."""
     table = pa.Table.from_pylist([dict(row) for row in rows], schema)
     return write_shard(path, schema, [table], {"stage": "tune", **origin})

@@ -1,1 +1,1 @@
-"""Vectors on disk: those of the sentences, and the centroids of clusters."""
+"""Vectors on disk: the embeddings of sentences and the centroids of clusters."""

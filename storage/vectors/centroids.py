@@ -1,4 +1,4 @@
-"""The centroids of clusters in the backbone's space, as the cluster stage wrote them."""
+"""The centroids of clusters in the embedding space of the backbone, as written by the cluster stage."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,14 @@ from storage.vectors.sentence_vectors import Vectors, vector_matrix
 
 @dataclass(frozen=True)
 class CentroidTable:
-    """Vectors [clusters, d], and the row of each (format, cluster)."""
+    """The vectors [clusters, d], and the row of each (format, cluster)."""
 
     vectors: Vectors
     numbers: dict[tuple[str, int], int]
 
 
 def read_centroids(folder: Path) -> CentroidTable:
-    """The table of data/clusters/centroids."""
+    """Read the table in data/clusters/centroids."""
     paths = sorted(folder.glob("*.parquet"))
     if not paths:
         raise InputError(f"{folder}: no centroids there: `supmer run cluster`")

@@ -1,4 +1,4 @@
-"""Sentence vectors: Parquet shards of fixed-size lists, written with what made them, read in bounded memory."""
+"""Sentence vectors: Parquet shards of fixed-size lists that record their model, read in bounded memory."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +20,13 @@ Vectors = npt.NDArray[np.float32]
 """[rows, dimension]."""
 
 BATCH_ROWS = 4_096
-_GROUP_ROWS = 8_192  # rows of a row group: what a reader holds at least
+_GROUP_ROWS = 8_192  # rows of a row group, the least that a reader must hold in memory
 _TYPES = {"float16": pa.float16(), "float32": pa.float32()}
 
 
 @dataclass(frozen=True)
 class Made:
-    """The model that made a shard of vectors; equal for all shards of one dataset."""
+    """The model that made a shard of vectors; it is the same for all shards of a dataset."""
 
     model: str
     model_hash: str
@@ -35,30 +35,30 @@ class Made:
 
 
 def model_hash(source: AcquiredSource) -> str:
-    """Return the hash of a model, wherever it lies: of the names and hashes of its files."""
+    """Return the hash of the names and content hashes of a model's files; it does not depend on the model's folder."""
     return json_hash(sorted([file.name, file.sha256] for file in source.files))
 
 
 def vector_type(dimension: int, dtype: str = "float32") -> pa.DataType:
-    """The Arrow type of a vector."""
+    """Return the Arrow type of a vector."""
     return pa.list_(_TYPES[dtype], dimension)
 
 
 def vector_array(vectors: npt.NDArray[Any], dtype: str = "float32") -> pa.Array:
-    """An array [rows, dimension] as an Arrow column."""
+    """Return an array [rows, dimension] as an Arrow column."""
     flat = pa.array(np.ascontiguousarray(vectors, dtype=dtype).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, type=vector_type(vectors.shape[1], dtype))
 
 
 def vector_matrix(column: pa.Array) -> Vectors:
-    """An Arrow column of vectors as float32 [rows, dimension]."""
+    """Return an Arrow column of vectors as a float32 array [rows, dimension]."""
     flat = column.flatten().to_numpy(zero_copy_only=False)
     matrix: Vectors = flat.reshape(len(column), column.type.list_size).astype(np.float32, copy=False)
     return matrix
 
 
 def embeddings_schema(dimension: int, dtype: str = "float32") -> pa.Schema:
-    """Return the schema of the table of stage embed: a vector for each sentence."""
+    """Return the schema of the table of stage embed, which has a vector for each sentence."""
     return pa.schema(
         [("document_id", pa.string()), ("index", pa.int32()), ("embedding", vector_type(dimension, dtype))]
     )
@@ -80,7 +80,7 @@ def write_vectors(path: Path, ids: pa.Table, vectors: npt.NDArray[Any], made: Ma
 
 
 def read_vectors(path: Path, columns: Sequence[str] = ()) -> Iterator[tuple[int, pa.RecordBatch, Vectors]]:
-    """The number of the first row, the other columns asked for, and the vectors; batch by batch."""
+    """Yield batches: the number of the first row, the record batch with the requested columns, and the vectors."""
     first = 0
     wanted = [*columns, "embedding"]
     for batch in open_parquet(path).iter_batches(BATCH_ROWS, columns=wanted, use_threads=False):
@@ -89,18 +89,18 @@ def read_vectors(path: Path, columns: Sequence[str] = ()) -> Iterator[tuple[int,
 
 
 def bad_rows(vectors: Vectors) -> npt.NDArray[np.int64]:
-    """Rows whose vector is not finite, or zero: they have no direction, and k-means no use for them."""
+    """Return the rows whose vector is zero or not finite: it has no direction, and k-means cannot use it."""
     norms = np.einsum("nd,nd->n", vectors, vectors)
     return np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
 
 
 def spoiled(vector: npt.NDArray[np.floating]) -> str:
-    """Return what is wrong with a bad row, in words."""
+    """Return a description of what is wrong with a bad row."""
     return "NaN or infinity" if not np.isfinite(vector).all() else "zeros" if not vector.any() else "absurd numbers"
 
 
 def refuse_bad_vectors(vectors: Vectors, place: str, first: int) -> None:
-    """Raise an InputError that names the first row whose vector is not finite, or zero."""
+    """Raise InputError, with the number of the row, if a vector is zero or not finite."""
     bad = bad_rows(vectors)
     if bad.size:
         row = int(bad[0])
@@ -109,7 +109,7 @@ def refuse_bad_vectors(vectors: Vectors, place: str, first: int) -> None:
 
 
 def made_by(shards: Iterable[Path]) -> Made:
-    """Return what made the vectors of a dataset. Raise InputError if its shards are of different models."""
+    """Return the model that made the vectors of a dataset. Raise InputError if its shards have different models."""
     first: tuple[Path, Made] | None = None
     for path in shards:
         said = provenance(path)
@@ -128,6 +128,6 @@ def made_by(shards: Iterable[Path]) -> Made:
 
 
 def file_hashes(shards: Sequence[Path]) -> list[str]:
-    """The content hashes of many files, read side by side."""
+    """Return the content hashes of files, which are read in parallel."""
     with ThreadPoolExecutor() as pool:
         return list(pool.map(file_hash, shards))
