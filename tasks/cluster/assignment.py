@@ -1,4 +1,4 @@
-"""Every sentence to its cluster, shard by shard: first the nearest centroid, then, small clusters gone, the tables."""
+"""Assignment of sentences to clusters, by shard: first the nearest centroid, then the tables without small clusters."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ Labels = npt.NDArray[np.int32]
 
 
 def assign(payload: Record, folder: Path) -> Record:
-    """The nearest centroid of every sentence of one shard in each format, [rows, 3], and what is summed on the way."""
+    """Write the nearest centroid of every sentence of one shard in each format [rows, 3], and the tallies."""
     training = training_documents(Path(payload["documents_path"]))
     centroids = [np.load(payload["centroids_paths"][name]) for name in FORMATS]
     tallies = [Tally.empty(*one.shape) for one in centroids]
@@ -77,7 +77,7 @@ def describe(payload: Record, folder: Path) -> Record:
 
 
 def _distances(payload: Record, plan: Any, final: Labels) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    """Distance of each sentence to its cluster's centroid in each format [rows, 3]; which are of training documents."""
+    """Return each sentence's distance to its centroid in each format [rows, 3], and the mask of training sentences."""
     training = training_documents(Path(payload["documents_path"]))
     centroids = [plan[f"{name}_centroids"] for name in FORMATS]
     distances = np.zeros(final.shape, np.float32)
@@ -94,11 +94,11 @@ def _distances(payload: Record, plan: Any, final: Labels) -> tuple[npt.NDArray[n
 def _groups(
     labels: Labels, by: npt.NDArray[Any], mask: npt.NDArray[np.bool_]
 ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    """Each cluster with the rows of its training sentences in ascending order of `by`."""
+    """Yield each cluster with the rows of its training sentences, in ascending order of `by`."""
     rows = np.flatnonzero(mask & (labels != DROPPED))
     rows = rows[np.lexsort((by[rows], labels[rows]))]
     clusters, starts = np.unique(labels[rows], return_index=True)
-    if len(rows):  # numpy splits nothing into one part
+    if len(rows):  # numpy splits an empty array into one part, not none
         yield from zip(clusters.tolist(), np.split(rows, starts[1:]), strict=True)
 
 
@@ -109,7 +109,7 @@ def _nearest(
     mask: npt.NDArray[np.bool_],
     count: int,
 ) -> pa.Table:
-    """For each cluster the `count` nearest training sentences with different texts; no rank yet."""
+    """Return, for each cluster, the `count` nearest training sentences with different texts; ranks are not set yet."""
     parts = []
     texts = sentences["text"].combine_chunks()
     for place, name in enumerate(FORMATS):
@@ -133,7 +133,7 @@ def _nearest(
 def _picks(
     place: int, labels: Labels, keys: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_], count: int
 ) -> npt.NDArray[Any]:
-    """For each cluster of one format the `count` training sentences with the lowest keys."""
+    """Return, for each cluster of one format, the `count` training sentences with the lowest keys."""
     found = [np.empty(0, PICK)]
     for cluster, group in _groups(labels, keys, mask) if count else ():
         rows = group[:count]

@@ -26,7 +26,7 @@ Means = npt.NDArray[np.float32]
 
 
 def lowest(described: Sequence[ShardResult], count: int) -> npt.NDArray[Any]:
-    """The `count` picks with the lowest keys of each cluster, over all shards, in the order of shards and rows."""
+    """Return the `count` picks with the lowest keys of each cluster over all shards, ordered by shard and row."""
     best = np.empty(0, PICK)
     for number, result in enumerate(described):
         more = np.load(result.folder / PICKS)
@@ -42,7 +42,7 @@ def lowest(described: Sequence[ShardResult], count: int) -> npt.NDArray[Any]:
 def backbone_means(
     stage: Stage, sentences: Sequence[Path], hashes: Sequence[str], described: Sequence[ShardResult], work: Path
 ) -> Means:
-    """Encode the picked sentences, each once however many formats picked it, and average them by cluster."""
+    """Encode the picked sentences, each once even if several formats picked it, and average them by cluster."""
     params = stage.params.cluster
     picks = lowest(described, params.backbone_sentences)
     source = read_manifest(stage.input(paths.BACKBONE))[0]
@@ -69,7 +69,7 @@ def backbone_means(
 
 
 def encode_rows(payload: Record, folder: Path) -> Record:
-    """The backbone's vectors [rows, d_model] of some sentences of one shard."""
+    """Write the backbone's vectors [rows, d_model] of some sentences of one shard."""
     texts = pq.read_table(payload["path"], columns=["text"], use_threads=False)["text"]
     rows = np.load(payload["rows_path"])
     where = device(payload["number"])

@@ -1,4 +1,4 @@
-"""k-means for each format: draw training vectors by a hash of their sentences, cluster them on one core."""
+"""k-means for each format: training vectors are drawn by a hash of their sentences and clustered on one core."""
 
 import hashlib
 from collections.abc import Iterator
@@ -27,12 +27,12 @@ _MIX = ((30, np.uint64(0xBF58476D1CE4E5B9)), (27, np.uint64(0x94D049BB133111EB))
 
 
 def seed_of(seed: int, purpose: str) -> int:
-    """A seed of 31 bits for one purpose."""
+    """Return a seed of 31 bits for one purpose."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{purpose}".encode()).digest()[:4]) & 0x7FFFFFFF
 
 
 def keys_of(documents: pa.Array, index: pa.Array, seed: int, purpose: str) -> Keys:
-    """A seeded hash of each sentence (document_id, index), uniform over 64 bits: the lowest are a random sample."""
+    """Return a seeded 64-bit hash of each sentence (document_id, index); the lowest hashes are a random sample."""
     encoded = documents.dictionary_encode()
     heads = [hashlib.sha256(f"{seed}:{purpose}:{one}".encode()).digest()[:8] for one in encoded.dictionary.to_pylist()]
     base = np.array([int.from_bytes(head) for head in heads], np.uint64)[encoded.indices.to_numpy()]
@@ -43,20 +43,20 @@ def keys_of(documents: pa.Array, index: pa.Array, seed: int, purpose: str) -> Ke
 
 
 def training_documents(path: Path) -> pa.Array:
-    """The ids of a shard's documents that are not put aside for validation."""
+    """Return the ids of a shard's training documents: those not put aside for validation."""
     table = pq.read_table(path, columns=["document_id", "split"], use_threads=False)
     return table.filter(pc.equal(table["split"], "train"))["document_id"].combine_chunks()
 
 
 def is_training(batch: pa.RecordBatch, training: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which sentences of a batch are of training documents."""
+    """Return the mask of the sentences in a batch that belong to training documents."""
     found: npt.NDArray[np.bool_] = pc.is_in(batch.column("document_id"), training).to_numpy(zero_copy_only=False)
     return found
 
 
 @contextmanager
 def one_core() -> Iterator[Any]:
-    """The faiss library on one core: its sums are then the same on every machine and for any number of workers."""
+    """Yield faiss limited to one core, so that its sums are the same on every machine and for any number of workers."""
     import faiss
 
     before = faiss.omp_get_max_threads()
@@ -90,7 +90,7 @@ def draw(payload: Record, folder: Path) -> Record:
 
 
 def train(payload: Record, folder: Path) -> Record:
-    """k-means of one format over the drawn vectors with the lowest keys; write its centroids [K, dimension]."""
+    """Run k-means for one format over the drawn vectors with the lowest keys; write the centroids [K, dimension]."""
     points = payload["clusters"] * payload["points_per_cluster"]
     vectors = _lowest([Path(path) for path in payload["drawn_paths"]], payload["format"], points)
     with one_core() as faiss:
@@ -99,7 +99,7 @@ def train(payload: Record, folder: Path) -> Record:
             payload["clusters"],
             niter=payload["iterations"],
             seed=seed_of(payload["seed"], payload["format"]),
-            # No sampling of its own, and no warning on small data: the checks before are ours.
+            # faiss must not sample again, nor warn about small data, which the stage has checked already.
             max_points_per_centroid=points,
             min_points_per_centroid=1,
         )
@@ -109,7 +109,7 @@ def train(payload: Record, folder: Path) -> Record:
 
 
 def _lowest(paths: list[Path], name: str, points: int) -> Vectors:
-    """The vectors with the lowest keys, in the order of their keys: shards do not matter."""
+    """Return the vectors with the lowest keys in the order of their keys, whatever shards they are in."""
     keys = [pq.read_table(path, columns=[name], use_threads=False)[name].to_numpy() for path in paths]
     ranks = np.empty(sum(map(len, keys)), np.int64)
     ranks[np.argsort(np.concatenate(keys), kind="stable")] = np.arange(len(ranks))

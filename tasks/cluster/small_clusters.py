@@ -1,4 +1,4 @@
-"""Small clusters: merged into the nearest large one or dropped, and what that leaves, in figures."""
+"""Small clusters: they are merged into the nearest large one or dropped, and the result is summarized in figures."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from storage.errors import InputError
 from tasks.params.schema import ClusterParams
 from tasks.stage.contract import Record
 
-NEEDED = {"sp": 2, "mc": 2, "ss": 4}  # clusters an example compares at least
+NEEDED = {"sp": 2, "mc": 2, "ss": 4}  # the least number of clusters that an example compares
 DROPPED = -1
 
 Sums = npt.NDArray[np.float64]
@@ -20,11 +20,11 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass
 class Tally:
-    """What is summed over the sentences of each of K clusters, shard after shard.
+    """Sums over the sentences of each of K clusters, added up shard by shard.
 
     Attributes:
-        size: all sentences, [K].
-        training: those of training documents, [K]; the two below are of these alone.
+        size: number of all sentences, [K].
+        training: number of sentences of training documents, [K]; only these count in `sums` and `squares`.
         sums: sums of vectors, [K, dimension].
         squares: sums of squared norms, [K].
     """
@@ -36,12 +36,12 @@ class Tally:
 
     @classmethod
     def empty(cls, clusters: int, dimension: int) -> "Tally":
-        """Nothing counted yet."""
+        """Return a tally with nothing counted."""
         counts = np.zeros((2, clusters), np.int64)
         return cls(counts[0], counts[1], np.zeros((clusters, dimension)), np.zeros(clusters))
 
     def add(self, labels: npt.NDArray[np.int64], train: npt.NDArray[np.bool_], vectors: Sums, squares: Sums) -> None:
-        """Count a batch: all labels [n], which are of training documents [n], and these: vectors, squared norms."""
+        """Count a batch: all labels [n], the mask of training sentences [n], and their vectors and squared norms."""
         clusters = len(self.size)
         self.size += np.bincount(labels, minlength=clusters)
         mine = labels[train]
@@ -61,20 +61,21 @@ class Tally:
         return self
 
     def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by name, for numpy's file."""
+        """Return the arrays by name, for a file of numpy."""
         return {f"{prefix}_{name}": getattr(self, name) for name in ("size", "training", "sums", "squares")}
 
     @classmethod
     def of(cls, arrays: Any, prefix: str) -> "Tally":
-        """The opposite of `arrays`."""
+        """Return the tally that `arrays` wrote."""
         return cls(*(arrays[f"{prefix}_{name}"] for name in ("size", "training", "sums", "squares")))
 
 
 @dataclass(frozen=True)
 class Settled:
-    """The clusters of one format after the small ones are gone.
+    """The clusters of one format after small ones were merged or dropped.
 
-    `into[c]` is the cluster that cluster c became: itself, a larger one, or DROPPED; `tally` is by the clusters before.
+    `into[c]` is the cluster that cluster c became: itself, a larger one, or DROPPED; `tally` counts by the old
+    clusters.
     """
 
     tally: Tally
@@ -82,12 +83,12 @@ class Settled:
 
     @cached_property
     def kept(self) -> list[int]:
-        """The clusters that are left, by their k-means numbers."""
+        """The remaining clusters, by their k-means numbers."""
         return [cluster for cluster, target in enumerate(self.into.tolist()) if cluster == target]
 
     @cached_property
     def final(self) -> Tally:
-        """The tally by the clusters after: rows of clusters that are gone are zero."""
+        """The tally by the remaining clusters; the rows of merged and dropped clusters are zero."""
         tally = Tally.empty(*self.tally.sums.shape)
         alive = self.into != DROPPED
         for mine, before in ((tally.size, self.tally.size), (tally.training, self.tally.training)):
@@ -98,16 +99,16 @@ class Settled:
 
     @cached_property
     def centroids(self) -> npt.NDArray[np.float32]:
-        """The mean of each cluster's training sentences [K, dimension]; zero where the cluster is gone."""
+        """The mean of each cluster's training sentences [K, dimension]; zero for a merged or dropped cluster."""
         counts = np.maximum(self.final.training, 1)[:, None]
         return (self.final.sums / counts).astype(np.float32)
 
     def merged(self, cluster: int) -> list[int]:
-        """The clusters that were merged into one."""
+        """Return the clusters that were merged into `cluster`."""
         return [one for one in np.flatnonzero(self.into == cluster).tolist() if one != cluster]
 
     def outcome(self, cluster: int) -> str:
-        """What became of a cluster, in a word."""
+        """Return the fate of a cluster in one word."""
         if self.into[cluster] == cluster:
             return "kept"
         if self.tally.size[cluster] == 0:
@@ -116,7 +117,7 @@ class Settled:
 
 
 def settle(name: str, tally: Tally, centroids: npt.NDArray[np.float32], params: ClusterParams) -> Settled:
-    """Merge clusters of fewer training sentences than `min_size` into the nearest by k-means centroid, or drop them."""
+    """Merge clusters with fewer than `min_size` training sentences into the nearest k-means centroid, or drop them."""
     large = np.flatnonzero(tally.training >= params.min_size)
     needed = min(NEEDED[name], params.clusters)
     if len(large) < needed:
@@ -135,7 +136,7 @@ def settle(name: str, tally: Tally, centroids: npt.NDArray[np.float32], params: 
 
 
 def figures(settled: Settled) -> Record:
-    """Inertia, sizes, and how many clusters were empty, merged or dropped."""
+    """Return the inertia, the sizes, and the numbers of empty, merged and dropped clusters."""
     tally = settled.final
     sizes = tally.training[settled.kept]
     sentences = int(sizes.sum())

@@ -1,9 +1,9 @@
-"""Stage `cluster`: k-means over the sentence vectors, for each format; centroids in both spaces; what each is about.
+"""Stage `cluster`: k-means over the sentence vectors for each format, centroids in both spaces, nearest sentences.
 
-Three passes over the vectors, each a fan-out over shards: `draw` checks them and takes those that k-means is trained
-on (`train`, one shard a format); `assign` finds every sentence's nearest centroid; `describe` writes the tables once
-small clusters are gone. What a cluster is (centroid, size against min_size, nearest sentences) follows from training
-documents alone: nothing of a validation document reaches a training task.
+The stage reads the vectors in three passes, each a fan-out over shards: `draw` checks them and takes those that k-means
+is trained on (`train`, one shard for each format); `assign` finds the nearest centroid of every sentence; `describe`
+writes the tables after small clusters are merged or dropped. Centroids, sizes (compared with min_size) and nearest
+sentences depend on training documents alone: nothing of a validation document reaches a training task.
 """
 
 import math
@@ -38,7 +38,7 @@ _ALL = 2**64 - 1  # every key is at most this
 
 @dataclass(frozen=True)
 class Corpus:
-    """The shards of the three tables, side by side, with their content hashes and rows."""
+    """The shards of the three tables, side by side, with their content hashes and numbers of rows."""
 
     names: list[str]
     paths: Mapping[str, list[Path]]
@@ -46,7 +46,7 @@ class Corpus:
     rows: list[int]
 
     def shards(self, payload: Record, hint: Record) -> list[Shard]:
-        """One shard of work for each shard of the corpus."""
+        """Return one shard of work for each shard of the corpus."""
         made = []
         for number, name in enumerate(self.names):
             content = {table: hashes[number] for table, hashes in self.hashes.items()}
@@ -56,7 +56,7 @@ class Corpus:
 
 
 def run(stage: Stage) -> Record:
-    """Cluster the vectors, settle what is too small, and write the tables."""
+    """Cluster the vectors, merge or drop small clusters, and write the tables."""
     corpus, made = _corpus(stage)
     drawn = _drawn(stage, corpus, made)
     centroids = _trained(stage, drawn)
@@ -68,7 +68,7 @@ def run(stage: Stage) -> Record:
     work.mkdir(parents=True, exist_ok=True)
     try:
         described = _described(stage, corpus, made, assigned, settled, work)
-        if made.model == "backbone":  # its k-means centroid lives in the backbone's space already (ALGORITHM §2)
+        if made.model == "backbone":  # its k-means centroids are in the backbone's space already (ALGORITHM §2)
             means = np.stack([one.centroids for one in settled.values()])
         else:
             means = backbone_means(stage, corpus.paths["sentences"], corpus.hashes["sentences"], described, work)
@@ -82,7 +82,7 @@ def run(stage: Stage) -> Record:
 
 
 def _corpus(stage: Stage) -> tuple[Corpus, Made]:
-    """The shards, checked: vectors of the model that is configured, one for each sentence."""
+    """Return the shards; raise InputError unless the configured model made the vectors, one for each sentence."""
     files = {name: sorted(stage.input(_TABLES[name]).glob("*.parquet")) for name in ("embeddings", "sentences")}
     made = made_by(files["embeddings"])
     wanted = stage.params.embed.model
@@ -113,7 +113,7 @@ _TABLES = {"documents": paths.DOCUMENTS, "embeddings": paths.EMBEDDINGS, "senten
 
 
 def _drawn(stage: Stage, corpus: Corpus, made: Made) -> list[ShardResult]:
-    """Draw a little more than k-means is trained on: the exact number is cut off over all shards."""
+    """Draw slightly more vectors than k-means is trained on; `train` cuts the exact number over all shards."""
     params = stage.params.cluster
     points = params.clusters * params.points_per_cluster
     share = (points + 6 * math.sqrt(points)) / max(sum(corpus.rows) * _training_share(corpus), 1)
@@ -134,7 +134,7 @@ def _drawn(stage: Stage, corpus: Corpus, made: Made) -> list[ShardResult]:
 
 
 def _training_share(corpus: Corpus) -> float:
-    """The share of training documents in the corpus, by sentences."""
+    """Return the share of training documents in the corpus, by sentences."""
     train = total = 0
     for path in corpus.paths["documents"]:
         table = pq.read_table(path, columns=["split", "sentences"], use_threads=False)
@@ -144,7 +144,7 @@ def _training_share(corpus: Corpus) -> float:
 
 
 def _trained(stage: Stage, drawn: Sequence[ShardResult]) -> dict[str, Path]:
-    """The centroids of each format."""
+    """Return the files of the centroids of each format."""
     chosen = stage.params.cluster.model_dump(include={"clusters", "points_per_cluster", "iterations"})
     files = [result.folder / DRAWN for result in drawn]
     payload = chosen | {"seed": stage.params.seed, "drawn": file_hashes(files)}
@@ -155,7 +155,7 @@ def _trained(stage: Stage, drawn: Sequence[ShardResult]) -> dict[str, Path]:
 
 
 def _settled(stage: Stage, assigned: Sequence[ShardResult], centroids: Mapping[str, Path]) -> dict[str, Settled]:
-    """Sum up the shards in their order, and merge or drop what is too small."""
+    """Add up the tallies in the order of the shards, and merge or drop small clusters."""
     loaded = {name: np.load(path) for name, path in centroids.items()}
     tallies = {name: Tally.empty(*one.shape) for name, one in loaded.items()}
     for result in assigned:
@@ -173,7 +173,7 @@ def _described(
     settled: Mapping[str, Settled],
     work: Path,
 ) -> list[ShardResult]:
-    """Final assignments, nearest sentences and samples of every shard."""
+    """Return the final assignments, nearest sentences and samples of every shard."""
     plan = work / "plan.npz"
     arrays: dict[str, Any] = {f"{name}_into": one.into for name, one in settled.items()}
     arrays |= {f"{name}_centroids": one.centroids for name, one in settled.items()}
@@ -223,7 +223,7 @@ def _write_centroids(stage: Stage, made: Made, settled: Mapping[str, Settled], m
 
 
 def _write_nearest(stage: Stage, made: Made, described: Sequence[ShardResult]) -> None:
-    """The nearest sentences of each cluster over all shards; a text is listed once."""
+    """Write the nearest sentences of each cluster over all shards; each text is listed once."""
     best = cluster_tables.NEAREST.empty_table()
     for result in described:
         both = pa.concat_tables([best, pq.read_table(result.folder / NEAREST, use_threads=False)])
@@ -234,7 +234,7 @@ def _write_nearest(stage: Stage, made: Made, described: Sequence[ShardResult]) -
 
 
 def _first_texts(table: pa.Table, count: int) -> pa.Table:
-    """Of a sorted table, the first `count` rows with different texts of each cluster, ranked from 1."""
+    """Return, for each cluster of a sorted table, the first `count` rows with different texts, ranked from 1."""
     seen: dict[tuple[str, int], set[str]] = {}
     rows, ranks = [], []
     listed = zip(*(table[name].to_pylist() for name in ("format", "cluster", "text")), strict=True)

@@ -1,4 +1,4 @@
-"""Stage `embed`: every sentence a vector, by a sentence-transformers model or by the backbone's own encoder."""
+"""Stage `embed`: a vector for each sentence, from a sentence-transformers model or from the backbone's own encoder."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ _FILE = "vectors.parquet"
 
 
 def run(stage: Stage) -> Record:
-    """Embed every shard of sentences; one that was embedded before, by the same model, is not embedded again."""
+    """Embed every shard of sentences, except those that the same model has embedded before."""
     params = stage.params.embed
     source = read_manifest(stage.input(paths.source(params.model)))[0]
     made = {"model": params.model, "model_hash": model_hash(source), "dtype": params.dtype}
@@ -46,7 +46,7 @@ def embed(payload: Record, folder: Path) -> Record:
     where = device(payload["number"])
     encoder = load_encoder(payload["model"], Path(payload["folder"]), payload["model_hash"], where)
     vectors = encode(encoder, table["text"].to_pylist(), payload["batch_size"])
-    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused by name
+    with np.errstate(over="ignore"):  # values that do not fit become infinite, and are refused by name below
         stored = vectors.astype(payload["dtype"])
     _refuse_bad(vectors, stored, table, path.name)
     made = Made(payload["model"], payload["model_hash"], encoder.dimension, payload["dtype"])
@@ -54,7 +54,7 @@ def embed(payload: Record, folder: Path) -> Record:
 
 
 def _refuse_bad(vectors: npt.NDArray[np.float32], stored: npt.NDArray[np.floating], table: pa.Table, name: str) -> None:
-    """Name the first sentence whose vector is zero or not finite, before or after it is stored in fewer bits."""
+    """Raise InputError for the first sentence whose vector is zero or not finite, before or after it is stored."""
     bad = bad_rows(stored.astype(np.float32))
     if bad.size == 0:
         return

@@ -1,7 +1,7 @@
-"""Labeled sets for tuning: from an acquired source or a user's file to examples, and the few of them that are used.
+"""Labeled sets for tuning: an acquired source or a user's file is read as examples, from which few shots are drawn.
 
-What is drawn follows from a hash of seed and texts, never from the place of a row: order and number of files change
-nothing. The rules are in docs/datasets.md.
+Draws follow from a hash of the seed and the texts, never from the position of a row, so the order and number of files
+have no effect. The rules are in docs/datasets.md.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ from tasks.labeled.numbered_rows import Halves, LeftOut, Numbered, by_form, by_v
 
 @dataclass(frozen=True, slots=True)
 class LabeledExample:
-    """One example: where it stands (`file:row`), its texts in the order of the form's fields, and its label."""
+    """One example: its place (`file:row`), its texts in the order of the form's fields, and its label."""
 
     example_id: str
     texts: tuple[str, ...]
@@ -42,14 +42,14 @@ class LabeledExample:
 
 @dataclass(frozen=True)
 class LabeledDataset:
-    """A set as it was read.
+    """A labeled set that was read.
 
     Attributes:
-        train: what few shots are drawn from; no text twice, none that is in `test`.
-        test: for testing alone, as it stands in its files.
-        data_hash: over all examples.
+        train: examples that few shots are drawn from; no text occurs twice or is in `test`.
+        test: examples for testing alone, as they are in the files.
+        data_hash: hash of all examples.
         repeated: rows whose texts are in `train` or `test` already.
-        left_out: how many rows are in neither half, and why.
+        left_out: number of rows that are in neither half, by reason.
     """
 
     name: str
@@ -63,7 +63,7 @@ class LabeledDataset:
 
 @dataclass(frozen=True)
 class FewShotSplit:
-    """The few examples of one run: to train on, and to choose the best checkpoint by."""
+    """The few examples of one run: those to train on, and those that choose the best checkpoint."""
 
     train: tuple[LabeledExample, ...]
     validation: tuple[LabeledExample, ...]
@@ -71,7 +71,7 @@ class FewShotSplit:
 
 @dataclass(frozen=True)
 class Wording:
-    """What a user says of a set without an entry; by default its label names are its words."""
+    """A user's template and words for a set without an entry; by default the label names are the words."""
 
     template: str | None = None
     verbalizer: Mapping[str, str] | None = None
@@ -79,11 +79,11 @@ class Wording:
 
 
 def read_dataset(source: AcquiredSource, root: Path, form: DatasetForm | None = None) -> LabeledDataset:
-    """Read an acquired set; without `form` by its entry in the registry, or else by its own label names.
+    """Read an acquired set by `form`, by its entry in the registry, or else by its own label names.
 
-    The test set are the files called test, or those called validation where the form says so (the paper tests GLUE
-    and SuperGLUE on them) or the test files have no labels (GLUE writes −1). A set with neither is halved by the hash
-    of its texts.
+    The test set consists of the files named test. The files named validation serve instead if the form says so (the
+    paper tests GLUE and SuperGLUE on them) or if the test files have no labels (GLUE writes −1). A set with neither is
+    halved by the hash of its texts.
     """
     where = f"acquire.datasets.{source.name}"
     files = split_files(source)
@@ -102,7 +102,7 @@ def read_dataset(source: AcquiredSource, root: Path, form: DatasetForm | None = 
 
 
 def _fitting(form: DatasetForm | None, files: SplitFiles, root: Path) -> DatasetForm | None:
-    """The form whose fields the rows have."""
+    """Return the form whose fields the rows have: `form` or its alternative."""
     if form is None or form.otherwise is None:
         return form
     columns = first_columns(files.train or files.test or files.validation, root)
@@ -117,7 +117,7 @@ def _columns(form: DatasetForm | None) -> Columns:
 
 
 def columns_to_read(source: AcquiredSource, root: Path) -> Columns:
-    """The columns by which an acquired set is read for tuning."""
+    """Return the columns by which an acquired set is read for tuning."""
     return _columns(_fitting(dataset_form(source.name), split_files(source), root))
 
 
@@ -129,12 +129,12 @@ def _without_form(
     where: str,
     wording: Wording,
 ) -> tuple[DatasetForm, Halves]:
-    """Form and rows of a set without an entry."""
+    """Return the form and the rows of a set without an entry."""
     rows = train or test
     widths = {len(row.texts) for row in rows}
     if len(widths) > 1:
         raise InputError(f"{where}: some rows have one text, some two: make them alike")
-    # Where nobody names the labels, those of the rows to learn from are all there are.
+    # Without label names, the labels of the rows to learn from are taken to be all.
     numbers = numbered_labels({row.label for row in ((*train, *test) if names else rows)}, names, where)
     labels = tuple(names or (str(value) for value, _ in sorted(numbers.items(), key=lambda pair: pair[1])))
     words = _words(labels, wording.verbalizer)
@@ -169,7 +169,7 @@ def _examples(rows: Iterable[Numbered]) -> tuple[LabeledExample, ...]:
 
 
 def _content(form: DatasetForm, *parts: Sequence[LabeledExample]) -> str:
-    """The hash of all examples, ids included, as they are told apart by them."""
+    """Return the hash of all examples, including their ids, by which they are told apart."""
     digest = sha256(orjson.dumps([form.fields, form.labels]))
     for part in parts:
         digest.update(b"\n")
@@ -188,19 +188,19 @@ def read_user_data(
     name: str = "",
     max_length: int = SHORT,
 ) -> LabeledDataset:
-    """Read a user's own file, or a folder with train and test files; fields and labels of any names.
+    """Read a user's own file, or a folder with train and test files; fields and labels may have any names.
 
-    A file alone is all for training: what a few-shot split leaves over may serve as test (`left_over_examples`).
+    A single file is for training; the rows that a few-shot split leaves may serve as test (`left_over_examples`).
 
     Args:
-        path: JSON lines, CSV, TSV or Parquet, or a folder of them.
-        text_fields: the columns of the texts; none: those in the template, or else the usual ones (`text`, `sentence1`
-            and `sentence2`, …).
+        path: a file of JSON lines, CSV, TSV or Parquet, or a folder of such files.
+        text_fields: the columns of the texts; if empty, those in the template, or else the usual ones (`text`,
+            `sentence1` and `sentence2`, …).
         label_field: the column of the label.
-        template: text with `{fields}`; none: the texts and a question for the label.
-        verbalizer: a word for each label; none: the names of the labels.
-        name: what the set is called; none: after the file.
-        max_length: longest input in tokens.
+        template: text with `{fields}`; if None, the texts and a question for the label.
+        verbalizer: a word for each label; if None, the names of the labels.
+        name: the name of the set; if empty, that of the file.
+        max_length: the longest input in tokens.
     """
     files = _user_files(path)
     fields = tuple(text_fields) or template_fields(template or "")
@@ -222,7 +222,7 @@ def read_user_data(
 def dataset_of_rows(
     name: str, train: Sequence[LabeledRow], test: Sequence[LabeledRow], wording: Wording
 ) -> LabeledDataset:
-    """Return the set of rows that are in memory; without test rows, what a few-shot split leaves over may serve."""
+    """Return a labeled set of rows in memory; without `test`, the rows that a few-shot split leaves may be tested."""
     if not train:
         raise InputError(f"{name}: no examples to learn from: give some")
     form, found = _without_form(name, train, test, None, name, wording)
@@ -230,7 +230,7 @@ def dataset_of_rows(
 
 
 def _user_files(path: Path) -> AcquiredSource:
-    """A user's file or folder as a source."""
+    """Return a user's file or folder as a source."""
     if not path.exists():
         raise InputError(f"{path}: not there: check the path")
     found = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
@@ -244,10 +244,10 @@ def _user_files(path: Path) -> AcquiredSource:
 
 
 def few_shot_split(dataset: LabeledDataset, shots: int, seed: int) -> FewShotSplit:
-    """`shots` examples a label to train on and as many to validate on, by (texts, shots, seed) alone.
+    """Draw `shots` examples of each label to train on and as many to validate on, by (texts, shots, seed) alone.
 
-    A label with fewer than twice `shots` gives one half of what it has to each, as the released code does (CB has 16
-    of its rarest label in all); one with fewer than `shots` is refused.
+    A label with fewer than twice `shots` examples gives half of them to each part, as in the released code (CB has 16
+    of its rarest label in all). Raise InputError if a label has fewer than `shots`.
     """
     train: list[LabeledExample] = []
     validation: list[LabeledExample] = []
@@ -266,25 +266,25 @@ def few_shot_split(dataset: LabeledDataset, shots: int, seed: int) -> FewShotSpl
 
 
 def _in_hash_order(examples: Iterable[LabeledExample], seed: int) -> tuple[LabeledExample, ...]:
-    """Labels mixed, in an order of the texts' own."""
+    """Return the examples with labels mixed, in the order of a hash of their texts."""
     return tuple(sorted(examples, key=lambda example: text_hash(str(seed), example.texts)))
 
 
 def test_examples(dataset: LabeledDataset, limit: int | None, seed: int) -> tuple[LabeledExample, ...]:
-    """The test set, or `limit` of it drawn by seed, in the order of the files."""
+    """Return the test set, or `limit` examples of it drawn by seed, in the order of the files."""
     return _drawn(dataset.test, limit, seed)
 
 
 def left_over_examples(
     dataset: LabeledDataset, split: FewShotSplit, limit: int | None, seed: int
 ) -> tuple[LabeledExample, ...]:
-    """What a few-shot split left of the rows to learn from: the test set of a user's file that has none."""
+    """Return the training rows that a few-shot split did not use: the test set of a user's file without one."""
     used = {example.example_id for example in (*split.train, *split.validation)}
     return _drawn([example for example in dataset.train if example.example_id not in used], limit, seed)
 
 
 def domain_examples(dataset: LabeledDataset, limit: int | None, seed: int) -> tuple[LabeledExample, ...]:
-    """All examples of a domain that is only tested, both halves with every row of theirs, or `limit` of them."""
+    """Return all examples of a domain that is only tested, repeated rows included, or `limit` of them."""
     return _drawn((*dataset.train, *dataset.repeated, *dataset.test), limit, seed)
 
 

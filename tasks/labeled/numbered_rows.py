@@ -1,4 +1,4 @@
-"""From the rows of a labeled set's files to numbered labels, without rows that must not be there twice."""
+"""The rows of a labeled set's files with numbered labels and without the rows that must not occur twice."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -14,15 +14,15 @@ _BETWEEN_WORDS = re.compile(r"[\s_-]+")
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Why rows that were read are in neither half.
+    """The numbers of rows that were read but are in neither half, by reason.
 
     Attributes:
-        blank: an empty text, where the form leaves such rows out.
-        neutral: rated too near to 0 to have a label.
-        duplicates: rows whose texts stood there before.
-        contradictions: those of them that had another label there.
+        blank: rows with an empty text, if the form leaves such rows out.
+        neutral: rows rated too near to 0 to have a label.
+        duplicates: rows whose texts occurred before.
+        contradictions: those of `duplicates` that had another label before.
         tested: training rows whose texts are in the test set.
-        contradicted: those of them that have another label there.
+        contradicted: those of `tested` that have another label there.
     """
 
     blank: int = 0
@@ -38,10 +38,10 @@ Numbering = Callable[[LabeledRow], int | None]
 
 
 def by_form(form: DatasetForm, names: Sequence[str] | None, where: str) -> Numbering:
-    """The label number of a row of a set with an entry; None for a rating that is no clear one.
+    """Return a function from a row of a set with an entry to its label number, or None for a neutral rating.
 
-    A name counts by itself. A number counts in the order of labels.json where there is one, or else in that of its
-    column or of the form.
+    A name stands for itself. A number is a position in labels.json if there is one, or else in the order of its column
+    or of the form.
     """
     known = {_plain(label): number for number, label in enumerate(form.labels)}
     known |= {_plain(other): known[_plain(label)] for other, label in form.synonyms.items()}
@@ -67,7 +67,7 @@ def by_form(form: DatasetForm, names: Sequence[str] | None, where: str) -> Numbe
 
 
 def by_values(numbers: dict[str | int, int], labels: Sequence[str], where: str) -> Numbering:
-    """The label number of a row of a set without an entry."""
+    """Return a function from a row of a set without an entry to its label number."""
 
     def number(row: LabeledRow) -> int:
         if row.label not in numbers:
@@ -88,7 +88,7 @@ def _unknown(row: LabeledRow, where: str, labels: Sequence[str]) -> InputError:
 
 @dataclass
 class Halves:
-    """The rows to draw few shots from, those for testing alone, and those that repeat either, each with its label."""
+    """The rows to draw few shots from, the rows for testing alone, and the rows that repeat either, all with labels."""
 
     train: list[Numbered]
     test: list[Numbered]
@@ -97,9 +97,10 @@ class Halves:
 
 
 def halves(train: Sequence[LabeledRow], test: Sequence[LabeledRow], number: Numbering) -> Halves:
-    """Number the labels. The test set stays as it is; of the training rows each text stays once, unless it is tested.
+    """Number the labels, and remove from the training rows those whose texts are tested or occurred before.
 
-    Of training rows with the same texts the first stays, whatever the label of the others.
+    The test set stays as it is. Of training rows with the same texts the first stays, whatever the labels of the
+    others.
     """
     blank = sum(not all(map(str.strip, row.texts)) for row in (*train, *test))
     tested, learned = _numbered(test, number), _numbered(train, number)
@@ -121,12 +122,12 @@ def halves(train: Sequence[LabeledRow], test: Sequence[LabeledRow], number: Numb
 
 
 def _numbered(rows: Iterable[LabeledRow], number: Numbering) -> list[Numbered]:
-    """The rows that have texts and a label."""
+    """Return the rows that have texts and a label, with the label's number."""
     return [(row, label) for row in rows if all(map(str.strip, row.texts)) and (label := number(row)) is not None]
 
 
 def halved(whole: Halves) -> Halves:
-    """A set without test files in two halves, by the hash of its texts: the same ones in any order of rows."""
+    """Halve a set without test files by the hash of its texts, which gives the same halves for any order of rows."""
     apart = [is_tested(row.texts) for row, _ in whole.train]
     test = [numbered for numbered, tested in zip(whole.train, apart, strict=True) if tested]
     train = [numbered for numbered, tested in zip(whole.train, apart, strict=True) if not tested]

@@ -1,4 +1,4 @@
-"""Stage `local`: list the files of one local source, so that a change of them makes `acquire` stale."""
+"""Stage `local`: list the files of one local source, so that a change in them makes `acquire` stale."""
 
 import os
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""Drawing one anchor task: which sentences stand in its examples, and which label each gets (ALGORITHM §2).
+"""Drawing of one anchor task: the sentences of its examples, and the label of each (ALGORITHM §2).
 
-Every random choice of a task follows from a hash of seed, format, split and the task's number, so that a task is the
-same whoever draws it. Sets are balanced by construction: labels are laid out evenly, then shuffled.
+Every random choice follows from a hash of the seed, the format, the split and the task's number, so that a task is the
+same whichever process draws it. Sets are balanced by construction: labels are laid out evenly, then shuffled.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from storage.task_formats import CHOICES, KINDS
 from tasks.materialize.plan import Sizes, usable
 
 _WRONG = CHOICES - 1
-_ROUNDS = 32  # redraws of what must not stand together, before all that may be drawn is listed
+_ROUNDS = 32  # rounds of redrawing sentences that clash, before the remaining candidates are listed
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Drawn:
     """One task of n examples, the support set first.
 
     Attributes:
-        rows: sentences of each example, anchor first, [n, parts].
-        labels: right label of each, [n].
-        choices: ss only: clusters whose centroids stand at A–D, [n, 4].
-        cluster: the anchors' cluster; None for ss.
+        rows: the sentences of each example, the anchor first, [n, parts].
+        labels: the right label of each example, [n].
+        choices: the clusters whose centroids are the choices A–D, [n, 4]; for ss only.
+        cluster: the cluster of the anchors; None for ss.
     """
 
     rows: Integers
@@ -38,26 +38,26 @@ class Drawn:
 
 
 def generator(*names: str | int) -> np.random.Generator:
-    """The source of randomness that belongs to these names alone."""
+    """Return the random generator that belongs to these names alone."""
     digest = hashlib.sha256(":".join(map(str, names)).encode()).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
 
 
 def balanced(rng: np.random.Generator, size: int, labels: int) -> Integers:
-    """`size` labels in random order, each as often as any other or once more; the seed chooses which are."""
+    """Return `size` labels in random order, with counts that differ by at most one; `rng` draws which are higher."""
     whole, rest = divmod(size, labels)
     laid_out = np.concatenate([np.repeat(np.arange(labels), whole), rng.permutation(labels)[:rest]])
     return rng.permutation(laid_out)
 
 
 def distinct(rng: np.random.Generator, limits: Integers, width: int) -> Integers:
-    """For each limit `width` different numbers below it, uniform and in random order, [n, width].
+    """Return, for each limit, `width` different numbers below it, uniform and in random order, [n, width].
 
-    Where a limit is below `width`, only so many of its numbers differ.
+    If a limit is below `width`, only as many numbers as the limit are different.
     """
     drawn = np.empty((len(limits), width), np.int64)
     for column in range(width):
-        # A number among those left over, then counted up past the ones taken, from the smallest.
+        # Draw a number among those left, then count it up past the numbers taken, from the smallest.
         value = rng.integers(0, np.maximum(limits - column, 1))
         for taken in np.sort(drawn[:, :column], axis=1).T:
             value += value >= taken
@@ -71,13 +71,13 @@ def _turn(seed: int, kind: str, split: str, turn: int, clusters: int) -> Integer
 
 
 def cluster_of(seed: int, kind: str, split: str, number: int, clusters: Array) -> int:
-    """The cluster of the kind's task `number`: every cluster has its turn before any comes again."""
+    """Return the cluster of the kind's task `number`; no cluster is used again before all others were used."""
     turn, place = divmod(number, len(clusters))
     return int(clusters[_turn(seed, kind, split, turn, len(clusters))[place]])
 
 
 class Drawer:
-    """Draws tasks of one format and split."""
+    """Draw tasks of one format and split."""
 
     def __init__(self, pool: Pool, format_: str, split: str, sizes: Sizes, seed: int) -> None:
         self._pool, self._format, self._split, self._sizes, self._seed = pool, format_, split, sizes, seed
@@ -94,11 +94,11 @@ class Drawer:
         self._usable = {kind: usable(pool, kind, split, sizes) for kind in self._kinds}
 
     def kind(self, number: int) -> str:
-        """The kind of a task: a format's kinds take turns."""
+        """Return the kind of a task; the kinds of a format alternate."""
         return self._kinds[number % len(self._kinds)]
 
     def draw(self, number: int) -> Drawn:
-        """The format's task `number`."""
+        """Return the format's task `number`."""
         kind = self.kind(number)
         rng = generator(self._seed, self._format, self._split, number)
         clusters = self._usable[kind]
@@ -143,7 +143,7 @@ class Drawer:
         return _placed(anchors, same, self._other_clusters(rng, cluster, _WRONG), labels), labels
 
     def _ss(self, rng: np.random.Generator, clusters: Integers) -> Drawn:
-        """Four clusters, as many sentences of each; their order among the choices is drawn for every example."""
+        """Draw four clusters and as many sentences of each; the order of the choices is drawn for every example."""
         chosen = rng.choice(clusters, CHOICES, replace=False)
         own, labels = self._labels(rng, CHOICES), self._labels(rng, CHOICES)
         rows = np.empty(len(own), np.int64)
@@ -156,11 +156,11 @@ class Drawer:
         return Drawn(rows[:, None], labels, order, None)
 
     def _same_cluster(self, rng: np.random.Generator, cluster: int, examples: Integers) -> tuple[Integers, Integers]:
-        """Anchors among a cluster's members, and for those of some `examples` a partner of the cluster.
+        """Draw the anchors from the members of a cluster, and a partner from the cluster for each of `examples`.
 
-        Partners are no anchors of the task, and none comes twice. Where the cluster is too small for that, the examples
-        left over have the next anchor of their own set: what the query set asks about never stands in the support set,
-        nor the other way round, and no pair stands mirrored.
+        Partners are not anchors of the task, and no partner occurs twice. If the cluster is too small for that, the
+        remaining examples take the next anchor of their own set as a partner: no sentence is in both the support set
+        and the query set, and no pair occurs in both orders.
         """
         start, end = self._members.span(cluster)
         total, wanted = self._sizes.total, len(examples)
@@ -174,16 +174,17 @@ class Drawer:
         return anchors, partners
 
     def _other_clusters(self, rng: np.random.Generator, cluster: int, width: int) -> Integers:
-        """For each example `width` different sentences of other clusters."""
+        """Draw, for each example, `width` different sentences of other clusters."""
         start, end = self._members.span(cluster)
         rest = len(self._members.rows) - (end - start)
         drawn = distinct(rng, np.full(self._sizes.total, rest), width)
         return self._members.rows[drawn + (drawn >= start) * (end - start)]
 
     def _not_following(self, rng: np.random.Generator, anchors: Integers, hard: Integers, width: int) -> Integers:
-        """For each anchor `width` sentences that do not follow it: `hard` of the same document, then of others.
+        """Draw, for each anchor, `width` sentences that do not follow it: `hard` from its document, then from others.
 
-        Their texts differ from each other, from the anchor's and from that of the sentence which follows.
+        Their texts differ from each other, from the anchor's, and from the text of the sentence that follows the
+        anchor.
         """
         first, block, distant = self._surroundings(anchors)
         drawn = first[:, None] + distinct(rng, distant, width)
@@ -195,7 +196,7 @@ class Drawer:
         return rows[:, 2:]
 
     def _surroundings(self, anchors: Integers) -> tuple[Integers, Integers, Integers]:
-        """Of each anchor's document the first row, the rows at most one sentence away, how many others there are."""
+        """Return the first row of each anchor's document, the rows within one sentence of it, the number of others."""
         first, count = (self._pool.document_column(name, anchors) for name in ("first", "rows"))
         indexes = self._pool.sentences["index"]
         before = (anchors > first) & (indexes[anchors - 1] == indexes[anchors] - 1)
@@ -203,7 +204,7 @@ class Drawer:
         return first, block, count - (block[:, 1] - block[:, 0])
 
     def _settle(self, rng: np.random.Generator, rows: Integers, hard: Array) -> None:
-        """Redraw, in place, what repeats a text to its left, or stands for another document but is of the same."""
+        """Redraw, in place, sentences that repeat a text to their left, and easy choices of the same document."""
         documents = self._pool.sentences["document"]
         for turn in range(2 * _ROUNDS):
             keys = self._keys[rows]
@@ -224,7 +225,7 @@ class Drawer:
         raise AssertionError("what was drawn from what is left still repeats")
 
     def _other_distant(self, rng: np.random.Generator, row: Integers, hard: Array, column: int) -> int:
-        """A sentence of the anchor's document, not next to it, with a text that no hard choice has yet."""
+        """Draw a sentence of the anchor's document that is not next to it and whose text no hard choice has yet."""
         first, block, distant = self._surroundings(row[:1])
         left = np.setdiff1d(np.arange(first[0], first[0] + distant[0] + np.ptp(block[0])), np.arange(*block[0]))
         kept = [place for place in range(len(row)) if place < 2 or (hard[place] and place != column)]
@@ -232,7 +233,7 @@ class Drawer:
         return int(rng.choice(left))
 
     def _other_document(self, rng: np.random.Generator, row: Integers, column: int) -> int:
-        """A sentence of another document than the anchor's, listed out where drawing at random does not find one."""
+        """Draw from a list of the sentences of other documents than the anchor's, if random draws found none."""
         rows = self._members.rows
         documents = self._pool.sentences["document"]
         left = rows[documents[rows] != documents[row[0]]]
@@ -246,7 +247,7 @@ class Drawer:
 
 
 def _inserted(right: Integers, wrong: Integers, labels: Integers) -> Integers:
-    """Choices [n, 1 + wrong] with the right one at its label's position."""
+    """Return the choices [n, 1 + wrong], with the right one at the position of its label."""
     examples, width = np.arange(len(labels)), wrong.shape[1] + 1
     placed = np.empty((len(labels), width), np.int64)
     placed[examples, labels] = right

@@ -1,7 +1,7 @@
-"""Labeled sets as meta-training tasks: examples grouped by k-means over their vectors, tasks drawn within a group.
+"""Labeled sets as meta-training tasks: examples are grouped by k-means over their vectors, tasks drawn within a group.
 
-MetaPT does so with Yelp-5 (ALGORITHM §7). A part of every group's examples is put aside for validation tasks. The rows
-go to the same table as the anchor tasks, with the format `labeled`.
+MetaPT does so with Yelp-5 (ALGORITHM §7). A part of the examples of every group is put aside for validation tasks. The
+rows go to the same table as the anchor tasks, with the format `labeled`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ _SHOWN_FILES = 5
 def labeled_tasks(
     stage: Stage, counts: Mapping[tuple[str, str], int], folder: Path
 ) -> tuple[Record, list[ShardResult]]:
-    """Group the labeled sets and draw tasks from them; returns what each set gave, and the shards."""
+    """Group the labeled sets and draw tasks from them; return the figures of each set, and the shards."""
     wanted = {split: counts[LABELED, split] for split in SPLITS if (LABELED, split) in counts}
     if not wanted:
         return {}, []
@@ -87,12 +87,12 @@ def _shards(wanted: Mapping[str, int], payload: Record, folder: Path) -> Iterato
 
 
 def _model(stage: Stage) -> AcquiredSource:
-    """The model whose vectors are grouped."""
+    """Return the model whose vectors are grouped."""
     return read_manifest(stage.input(paths.source(stage.params.materialize.labeled.model)))[0]
 
 
 def _vectors(stage: Stage, found: LabeledSet, folder: Path) -> list[Array]:
-    """One vector an example, in parts [n, d] made in worker processes and mapped here."""
+    """Return one vector for each example, in parts [n, d] that worker processes write and this process maps."""
     model = stage.params.materialize.labeled.model
     source = _model(stage)
     payload = {"set": found.content, "fields": found.fields, "model": model, "model_hash": model_hash(source)}
@@ -107,7 +107,7 @@ def _vectors(stage: Stage, found: LabeledSet, folder: Path) -> list[Array]:
 
 
 def write_vectors(payload: Record, folder: Path) -> Record:
-    """Embed one part of a set; the fields of an example as one text."""
+    """Embed one part of a set, with the fields of an example as one text."""
     examples = np.arange(payload["first"], payload["last"])
     texts = LabeledPool(Path(payload["folder"])).texts(examples, payload["fields"]).to_pylist()
     joined = [" ".join(texts[start : start + payload["fields"]]) for start in range(0, len(texts), payload["fields"])]
@@ -122,7 +122,10 @@ def write_vectors(payload: Record, folder: Path) -> Record:
 
 
 def grouped(parts: Sequence[Array], groups: int, seed: int, name: str) -> Integers:
-    """The group of each vector, whose parts are [n, d]: k-means, trained on a bounded sample, assigned part by part."""
+    """Return the group of each vector, whose parts are [n, d], by k-means.
+
+    k-means is trained on a bounded sample, and vectors are assigned part by part.
+    """
     ends = np.cumsum([len(part) for part in parts])
     total = int(ends[-1])
     if total < groups:
@@ -144,7 +147,7 @@ def grouped(parts: Sequence[Array], groups: int, seed: int, name: str) -> Intege
 
 
 def _cells(stage: Stage, found: LabeledSet, folder: Path, groups: Integers) -> dict[str, Integers]:
-    """Examples by split, group and label: of each group and label the same share is put aside for validation."""
+    """Return the examples by split, group and label; the same share of each group and label is for validation."""
     share = stage.params.materialize.labeled.validation_share
     labels = LabeledPool(folder).labels(found.fields)
     cells = {}
@@ -159,7 +162,7 @@ def _cells(stage: Stage, found: LabeledSet, folder: Path, groups: Integers) -> d
 
 
 def usable_groups(cells: Mapping[str, Array], split: str, labels: int, sizes: Sizes) -> Integers:
-    """Groups with examples enough of every label."""
+    """Return the groups with enough examples of every label."""
     groups = sorted({int(key.split("/")[1]) for key in cells})
     enough = sizes.largest(labels)
     fit = [g for g in groups if all(len(cells[f"{split}/{g}/{label}"]) >= enough for label in range(labels))]
@@ -167,7 +170,7 @@ def usable_groups(cells: Mapping[str, Array], split: str, labels: int, sizes: Si
 
 
 def _check(folder: Path, found: LabeledSet, split: str, sizes: Sizes) -> Record:
-    """Return what a split of a set can give. Raise InputError if it is nothing."""
+    """Return the figures of a split of a set; raise InputError if it can give no task."""
     cells = LabeledPool(folder).cells()
     usable = usable_groups(cells, split, found.labels, sizes).tolist()
     counted = {key: len(examples) for key, examples in cells.items() if key.startswith(f"{split}/")}
@@ -184,7 +187,7 @@ def _check(folder: Path, found: LabeledSet, split: str, sizes: Sizes) -> Record:
 
 
 def write_labeled(payload: Record, folder: Path) -> Record:
-    """Draw and write one shard of labeled tasks; the sets take turns."""
+    """Draw and write one shard of labeled tasks; the sets alternate."""
     sizes = Sizes(**payload["sizes"])
     pools = [LabeledPool(Path(payload["folder"]) / name) for name in payload["labeled"]["datasets"]]
     drawers = [_Drawer(pool, payload["split"], sizes, payload["seed"]) for pool in pools]
@@ -213,7 +216,7 @@ def write_labeled(payload: Record, folder: Path) -> Record:
 
 
 class _Drawer:
-    """Draws tasks of one set and split."""
+    """Draw tasks of one set and split."""
 
     def __init__(self, pool: LabeledPool, split: str, sizes: Sizes, seed: int) -> None:
         assert pool.set is not None
@@ -222,7 +225,7 @@ class _Drawer:
         self._usable = usable_groups(self._cells, split, self._set.labels, sizes)
 
     def draw(self, number: int, turn: int) -> Content:
-        """Task `number`, the set's `turn`-th."""
+        """Return task `number`, which is task `turn` of the set."""
         rng = generator(self._seed, LABELED, self._split, number)
         kind = f"{LABELED}-{self._set.name}"
         group = cluster_of(self._seed, kind, self._split, turn, self._usable)

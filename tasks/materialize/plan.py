@@ -1,4 +1,4 @@
-"""What is to be made: how many tasks of each format, and which clusters have sentences enough for them."""
+"""The plan of materialization: the number of tasks of each format, and the clusters with enough sentences for them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +15,10 @@ from tasks.stage.contract import Record
 
 @dataclass(frozen=True)
 class Sizes:
-    """Examples of a support and of a query set; hard: share of mc-next's wrong choices from the same document."""
+    """The numbers of examples in a support and a query set.
+
+    `hard` is the share of mc-next's wrong choices that come from the same document.
+    """
 
     support: int
     query: int
@@ -23,21 +26,21 @@ class Sizes:
 
     @property
     def total(self) -> int:
-        """Examples of a task."""
+        """The number of examples in a task."""
         return self.support + self.query
 
     def largest(self, labels: int) -> int:
-        """Most examples of one label in a task, over both sets."""
+        """Return the largest number of examples of one label in a task, over both sets."""
         return -(-self.support // labels) + -(-self.query // labels)
 
 
 def sizes_of(params: MaterializeParams) -> Sizes:
-    """The sizes that params.yaml asks for."""
+    """Return the sizes that params.yaml asks for."""
     return Sizes(params.support_size, params.query_size, params.hard_negative_share)
 
 
 def shared_out(total: int, parts: Mapping[str, float]) -> dict[str, int]:
-    """`total` by parts, the largest remainders rounded up; who has a part gets at least one while there are enough."""
+    """Divide `total` by parts, rounding up the largest remainders; every part above 0 gets one if there are enough."""
     whole = sum(parts.values())
     exact = {name: total * part / whole for name, part in parts.items()}
     shares = {name: int(share) for name, share in exact.items()}
@@ -52,7 +55,10 @@ def shared_out(total: int, parts: Mapping[str, float]) -> dict[str, int]:
 
 
 def task_counts(params: MaterializeParams) -> dict[tuple[str, str], int]:
-    """Tasks of each format and split; labeled ones are added by their parts, and are all where no format has a part."""
+    """Return the number of tasks of each format and split.
+
+    Labeled tasks are added in proportion to their parts; if no format has a part, all tasks are labeled.
+    """
     mix = _mix(params)
     labeled = params.labeled
     counts: dict[tuple[str, str], int] = {}
@@ -73,7 +79,7 @@ def _mix(params: MaterializeParams) -> dict[str, float]:
 
 
 def unmade(params: MaterializeParams, counts: Mapping[tuple[str, str], int]) -> Iterator[str]:
-    """A line for each split in which a format that has a part gets too few tasks to have one of each of its kinds."""
+    """Yield a line for each split in which a format with a part gets too few tasks to have one of each of its kinds."""
     totals = {"train_tasks": params.train_tasks, "validation_tasks": params.validation_tasks}
     for split, (key, total) in zip(SPLITS, totals.items(), strict=True):
         mixed = [name for name, part in _mix(params).items() if part > 0]
@@ -83,17 +89,17 @@ def unmade(params: MaterializeParams, counts: Mapping[tuple[str, str], int]) -> 
 
 
 def anchors(pool: Pool, kind: str, split: str) -> Grouped:
-    """What a kind's anchors are drawn from."""
+    """Return the group of sentences that a kind's anchors are drawn from."""
     return pool.group("next" if kind.endswith("-next") else "members", kind.partition("-")[0], split)
 
 
 def needed(kind: str, sizes: Sizes) -> int:
-    """Anchors a cluster must have: no anchor is used twice in a task."""
+    """Return the number of anchors that a cluster must have: no anchor is used twice in a task."""
     return sizes.largest(CHOICES) if kind == "ss" else sizes.total
 
 
 def usable(pool: Pool, kind: str, split: str, sizes: Sizes) -> Integers:
-    """Clusters with anchors enough for a task of this kind; empty where tasks lack something else."""
+    """Return the clusters with enough anchors for a task of this kind; none if the tasks lack something else."""
     group = anchors(pool, kind, split)
     enough: Integers = group.clusters[group.sizes >= needed(kind, sizes)]
     if kind == "ss":
@@ -105,7 +111,7 @@ def usable(pool: Pool, kind: str, split: str, sizes: Sizes) -> Integers:
 
 
 def check(pool: Pool, counts: Mapping[tuple[str, str], int], sizes: Sizes) -> Record:
-    """Which clusters each kind uses and skips; raise an InputError if a kind that is wanted has none."""
+    """Return the clusters that each kind uses and skips; raise InputError if a kind that is wanted has none."""
     found: Record = {}
     for (name, split), count in counts.items():
         for kind in KINDS.get(name, ())[:count]:
@@ -120,7 +126,7 @@ def check(pool: Pool, counts: Mapping[tuple[str, str], int], sizes: Sizes) -> Re
 
 
 def _impossible(pool: Pool, kind: str, split: str, sizes: Sizes) -> InputError:
-    """Why no task of a kind can be made, in numbers, and what to change."""
+    """Return the error that says, in numbers, why no task of a kind can be made, and what to change."""
     group = anchors(pool, kind, split)
     more = "sample.validation_share" if split == "validation" else "sample.budget_mb"
     numbers = f"{len(group.rows)} anchors in {len(group.clusters)} clusters of {pool.documents(split)} documents"
@@ -134,10 +140,10 @@ def _impossible(pool: Pool, kind: str, split: str, sizes: Sizes) -> InputError:
 
 
 def pool_formats(counts: Mapping[tuple[str, str], int]) -> Sequence[str]:
-    """The formats made from the corpus."""
+    """Return the formats that are made from the corpus."""
     return [name for name in FORMATS if any(wanted == name for wanted, _ in counts)]
 
 
 def sizes_record(sizes: Sizes) -> Record:
-    """The sizes as JSON; `Sizes(**record)` is the way back."""
+    """Return the sizes as JSON; `Sizes(**record)` reads them back."""
     return asdict(sizes)

@@ -1,8 +1,8 @@
-"""Materialize: anchor tasks drawn from the clustered sentences, and tasks of labeled sets, as Parquet shards.
+"""Stage `materialize`: anchor tasks from the clustered sentences, and tasks from labeled sets, as Parquet shards.
 
 First the corpus becomes a pool: sentences by number, memory-mapped, and for each format their numbers by cluster (in
-DuckDB, `storage.pools.sentence_pool`). Then shards of tasks are drawn from it in worker processes, each task by a seed
-of its own.
+DuckDB, `storage.pools.sentence_pool`). Then worker processes draw shards of tasks from the pool, each task by its own
+seed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ def run(stage: Stage) -> Record:
 def _anchor_tasks(
     stage: Stage, counts: Mapping[tuple[str, str], int], folder: Path
 ) -> tuple[Record, list[ShardResult]]:
-    """Build the pool and draw the tasks of the unlabeled formats from it; also what the pool came to."""
+    """Build the pool and draw the anchor tasks from it; return the figures of the pool, and the shards."""
     formats = pool_formats(counts)
     if not formats:
         return {}, []
@@ -65,7 +65,7 @@ def _anchor_tasks(
 
 
 def _corpus_shards(stage: Stage) -> Iterator[ShardFiles]:
-    """The shards of the corpus by name, each with its clusters."""
+    """Yield the shards of the corpus by name, each with its clusters."""
     documents, sentences, assignments = (
         stage.input(path) for path in (paths.DOCUMENTS, paths.SENTENCES, paths.ASSIGNMENTS)
     )

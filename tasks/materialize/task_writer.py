@@ -1,4 +1,4 @@
-"""Tasks as tables: one row an example, the parts of a task one after the other, a shard of tasks a file."""
+"""Tasks as tables: one row for each example, the sets of a task in sequence, one file for each shard of tasks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ from tasks.materialize.plan import Sizes
 from tasks.stage.contract import Record
 
 SHARD = "tasks.parquet"
-_GROUP_TASKS = 64  # tasks of a row group: what is in memory at once, and what a reader can fetch by itself
+_GROUP_TASKS = 64  # tasks of a row group, the unit that is kept in memory and that a reader can fetch alone
 
 
 @dataclass(frozen=True)
 class Content:
-    """The columns of some tasks, beside those that are the same for every task; one value an example."""
+    """The columns of some tasks, except those that are equal for all tasks; one value for each example."""
 
-    kinds: Sequence[str]  # of each task
-    labels: Sequence[int]  # labels of the kind, of each task
+    kinds: Sequence[str]  # one value for each task
+    labels: Sequence[int]  # number of labels of the kind, one value for each task
     label: Integers
     texts: pa.Array
     sentence_ids: pa.Array
@@ -36,12 +36,12 @@ class Content:
 
 
 def lists(values: pa.Array, parts: int) -> pa.Array:
-    """A list of `parts` values for each example."""
+    """Return a list of `parts` values for each example."""
     return pa.ListArray.from_arrays(pa.array(np.arange(0, len(values) + 1, parts), pa.int32()), values)
 
 
 def task_table(format_: str, split: str, numbers: Sequence[int], sizes: Sizes, content: Content) -> pa.Table:
-    """Some tasks as rows: support, then query, task after task."""
+    """Return some tasks as rows: support set, then query set, task after task."""
     each = np.repeat(np.arange(len(numbers)), sizes.total)
     positions = np.concatenate([np.arange(sizes.support), np.arange(sizes.query)])
     roles = ["support"] * sizes.support + ["query"] * sizes.query
@@ -67,7 +67,7 @@ def task_table(format_: str, split: str, numbers: Sequence[int], sizes: Sizes, c
 
 
 def write_tasks(payload: Record, folder: Path) -> Record:
-    """Draw and write one shard of anchor tasks; return what a person may want to know of it."""
+    """Draw and write one shard of anchor tasks; return its figures."""
     pool = Pool(Path(payload["pool_path"]))
     sizes = Sizes(**payload["sizes"])
     drawer = Drawer(pool, payload["format"], payload["split"], sizes, payload["seed"])
@@ -112,11 +112,11 @@ def _content(pool: Pool, format_: str, kinds: Sequence[str], drawn: Sequence[Dra
 
 
 def _count_hard(pool: Pool, kinds: Sequence[str], drawn: Sequence[Drawn], counted: dict[str, int]) -> None:
-    """Count the wrong choices of mc-next, and those of the anchor's document among them."""
+    """Count the wrong choices of mc-next, and how many of them are from the anchor's document."""
     rows = [task.rows for kind, task in zip(kinds, drawn, strict=True) if kind == "mc-next"]
     if rows:
         documents: Array = pool.sentences["document"][np.concatenate(rows)]
         same = (documents[:, 1:] == documents[:, :1]).sum()
         wrong = documents.shape[1] - 2
         counted["wrong"] += len(documents) * wrong
-        counted["hard"] += int(same) - len(documents)  # the right one is of the same document, too
+        counted["hard"] += int(same) - len(documents)  # minus the right choices, which are of the same document, too

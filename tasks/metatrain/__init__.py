@@ -1,1 +1,1 @@
-"""Stage `metatrain`: the prompt initialization and the gradient regularizer, learned from the tasks."""
+"""Stage `metatrain`: learn the prompt initialization and the gradient regularizer from the tasks."""

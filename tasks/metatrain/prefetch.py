@@ -1,4 +1,4 @@
-"""Work done ahead in a background thread: a bounded queue between an iterator and whoever consumes it."""
+"""Work done ahead in a background thread: a bounded queue between an iterator and its consumer."""
 
 import queue
 import threading
@@ -9,18 +9,18 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 T = TypeVar("T")
-_POLL = 0.1  # seconds after which a producer that waits for room looks whether it is still wanted
+_POLL = 0.1  # seconds between two checks by a waiting producer that it is still wanted
 
 
 @dataclass(frozen=True)
 class _End:
-    """The last thing in the queue: why nothing follows."""
+    """The last item of the queue, with the error that ended the source, if any."""
 
     error: BaseException | None
 
 
 class Prefetched(Generic[T]):
-    """Iterates over `source`, at most `depth` items ahead of the consumer; errors of the source are raised here.
+    """Iterate over `source`, at most `depth` items ahead of the consumer; errors of the source are raised here.
 
     Leave it with `with`, `close()` or by dropping it: the thread ends within a moment in each case.
     """
@@ -71,20 +71,20 @@ def _produce(source: Iterator[T], ahead: "queue.Queue[T | _End]", stop: threadin
         for item in source:
             if not _put(ahead, item, stop):
                 return
-    except BaseException as raised:  # noqa: BLE001 - it is raised again where the items are wanted
+    except BaseException as raised:  # noqa: BLE001 - raised again in the consumer
         error = raised
     finally:
         closing = _closed(source)
-        _put(ahead, _End(error or closing), stop)  # whatever happened: the consumer waits for it
+        _put(ahead, _End(error or closing), stop)  # always, because the consumer waits for it
 
 
 def _closed(source: Iterator[T]) -> BaseException | None:
-    """Let a generator free what it holds; what goes wrong then is returned."""
+    """Close a generator, and return the error that this raises, if any."""
     try:
         close = getattr(source, "close", None)
         if close is not None:
             close()
-    except BaseException as raised:  # noqa: BLE001 - it is raised again where the items are wanted
+    except BaseException as raised:  # noqa: BLE001 - raised again in the consumer
         return raised
     return None
 

@@ -1,7 +1,7 @@
 """Stage `metatrain`: learn a prompt initialization θ* and a gradient regularizer φ* from the tasks, for each variant.
 
-A variant is a shard of minutes to days. It keeps checkpoints, from which it goes on after any
-interruption, and its result is the same, byte for byte, as that of an undisturbed run on the same device.
+A variant is a shard of minutes to days. It keeps checkpoints and resumes from them after any interruption; its result
+is the same, byte for byte, as that of an undisturbed run on the same device.
 """
 
 import os
@@ -25,14 +25,14 @@ from tasks.cards.prompt_card import prompt_card
 from tasks.metatrain.variants import Training, trainings
 from tasks.stage.contract import RANKS, SHARD_STORE, Record, Shard, Stage
 
-WORK = SHARD_STORE / "metatrain" / "checkpoints"  # among the shards: what is not finished and not wanted goes with them
+WORK = SHARD_STORE / "metatrain" / "checkpoints"  # in the shard store, which drops unfinished work no longer wanted
 HINTS = ("threads", "checkpoint_steps", "checkpoint_seconds", "chunk_tokens", "gradient_checkpointing")
 _STEPS, _VALIDATION, _KINDS = "steps.parquet", "validation.parquet", "kinds.parquet"
 _CURVE, _PROMPT = "curve.csv", "prompt"
 
 
 def run(stage: Stage) -> Record:
-    """Train every variant; each is a shard of its own, so that adding one trains only that."""
+    """Train every variant as a shard of its own, so that adding a variant trains only that one."""
     source = read_manifest(stage.input(paths.BACKBONE))[0]
     examples = int(read_index(stage.input(paths.TASKS), "train").rows[0])
     wanted = trainings(stage.params.metatrain, examples)
@@ -56,7 +56,7 @@ def run(stage: Stage) -> Record:
 
 
 def _shard(stage: Stage, source: AcquiredSource, training: Training, side_by_side: int) -> Shard:
-    """A variant as a shard: all it depends on, and where that lies and how it is computed today."""
+    """Return a variant as a shard: everything it depends on, and as hints where that lies and how it is computed."""
     params, tasks = stage.params.metatrain, stage.input(paths.TASKS)
     content = {split: read_index(tasks, split, training.formats).fingerprint() for split in ("train", "validation")}
     centroids = sorted(stage.input(paths.CENTROIDS).glob("*.parquet"))
@@ -85,7 +85,7 @@ def _shard(stage: Stage, source: AcquiredSource, training: Training, side_by_sid
 
 
 def train_variant(payload: Record, folder: Path) -> Record:
-    """Train one variant here, or on several ranks, and write its prompt and its log."""
+    """Train one variant in this process or on several ranks, and write its prompt and its log."""
     import torch
 
     from model.device import device, leave_gpu
@@ -100,7 +100,7 @@ def train_variant(payload: Record, folder: Path) -> Record:
     job = Job.from_json(told | {"key": key, "work": str(Path(payload["work"], key))})
     gpus = torch.cuda.device_count()
     ranks = _ranks(payload["ranks"], gpus)
-    # A training takes every GPU there is, so that variants take turns; and nobody trains in the same folder twice.
+    # A training uses every GPU, so variants take turns; and only one process at a time trains in a folder.
     with turn(Path(payload["work"], "gpus.turn")) if gpus else nullcontext(), turn(job.work / "turn"):
         if ranks > 1:
             trained = train_on_ranks(job, ranks, folder)
@@ -135,7 +135,7 @@ def _ranks(wanted: str, gpus: int) -> int:
 
 
 def _write_log(folder: Path, payload: Record, work: Path) -> None:
-    """The log as Parquet, and as a file that `dvc plots` reads."""
+    """Write the log as Parquet, and as a file that `dvc plots` reads."""
     variant = payload["training"]["variant"]
     origin = {"stage": "metatrain", "variant": variant, "seed": payload["seed"]}
     steps = step_table(work / STEPS, variant)

@@ -1,4 +1,4 @@
-"""Which task comes when: a shuffle by seed and epoch, shares of ranks, partners for mixing. Nothing is read."""
+"""The order of tasks: a shuffle by seed and epoch, the shares of ranks, partners for mixing. Nothing is read here."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -12,37 +12,37 @@ from storage.errors import InputError
 from storage.tables.task_shards import TaskIndex
 
 Partner = Literal["same-format", "any-format"]
-_ORDER, _PARTNER, MIXING, LABEL_WORDS = 0, 1, 2, 4  # keep the kinds of draws apart
+_ORDER, _PARTNER, MIXING, LABEL_WORDS = 0, 1, 2, 4  # separate the random streams of different draws
 
 
 @dataclass(frozen=True)
 class Place:
-    """A point in the endless sequence of tasks: `position` tasks of `epoch` came before."""
+    """A point in the endless sequence of tasks, after `position` tasks of `epoch`."""
 
     epoch: int = 0
     position: int = 0
 
     def to_json(self) -> dict[str, int]:
-        """As a checkpoint keeps it."""
+        """Return the place as a checkpoint keeps it."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, state: dict[str, Any], tasks: int) -> "Place":
-        """Back from a checkpoint, of a sequence with `tasks` an epoch; what cannot be a place in it is refused."""
+        """Return the place of a checkpoint; raise InputError if it lies outside a sequence of `tasks` an epoch."""
         epoch, position = (state.get(name) for name in ("epoch", "position"))
         for name, value, limit in (("epoch", epoch, math.inf), ("position", position, tasks)):
             if type(value) is not int or not 0 <= value < limit:
                 bound = "" if limit == math.inf else f" below {limit}"
                 shown = "is missing" if value is None else f"is {value!r}"
                 raise InputError(f"the state to resume from: {name} {shown}, not a number from 0{bound}: start anew")
-        return cls(epoch, position)  # type: ignore[arg-type]  # both were found to be numbers
+        return cls(epoch, position)  # type: ignore[arg-type]  # both were checked to be numbers
 
 
 @dataclass(frozen=True)
 class Share:
     """One rank's part of every batch: whole tasks, dealt out in turn.
 
-    The batches themselves are those of a single process, so a run may go on with another number of ranks.
+    The batches are those of a single process, so a run can resume with another number of ranks.
     """
 
     rank: int = 0
@@ -53,36 +53,36 @@ class Share:
             raise ValueError(f"rank {self.rank} of {self.world}")
 
     def of(self, size: int) -> range:
-        """Positions in a batch of `size` of the tasks this rank takes; none if there are more ranks than tasks."""
+        """Return the positions of this rank's tasks in a batch of `size`; none if there are more ranks than tasks."""
         return range(self.rank, size, self.world)
 
 
 class TaskOrder:
-    """The sequence of tasks that a seed gives: every task once an epoch, in an exact shuffle of all of them."""
+    """The sequence of tasks for a seed: every task once in an epoch, in an exact shuffle of all tasks."""
 
     def __init__(self, index: TaskIndex, seed: int) -> None:
         self.index = index
         self.seed = seed
-        # 8 bytes a task each. Two epochs, because batches run over the end of one into the next.
+        # 8 bytes for each task and epoch. Two epochs, because a batch may begin in one and end in the next.
         self._shuffled = lru_cache(maxsize=2)(self._shuffle)
         self._candidates = lru_cache(maxsize=None)(index.of_formats)
 
     def task_at(self, place: Place) -> int:
-        """The number, in the index, of the task at a place."""
+        """Return the number, in the index, of the task at a place."""
         return int(self._shuffled(place.epoch)[place.position])
 
     def _shuffle(self, epoch: int) -> NDArray[np.int64]:
         return np.random.default_rng([self.seed, _ORDER, epoch]).permutation(len(self.index))
 
     def batch(self, start: Place, size: int) -> tuple[list[Place], Place]:
-        """The places of `size` tasks from `start` on, and where the next batch starts; epochs follow without a gap."""
+        """Return the places of `size` tasks from `start` on, and the next start; epochs follow without a gap."""
         tasks = len(self.index)
         first = start.epoch * tasks + start.position
         places = [Place(*divmod(number, tasks)) for number in range(first, first + size + 1)]
         return places[:-1], places[-1]
 
     def partner_at(self, place: Place, partner: Partner) -> int:
-        """Another task than the one at `place`, drawn anew for each place: task j of the mixing (ALGORITHM §3)."""
+        """Return a task other than the one at `place`, drawn for each place: task j of the mixing (ALGORITHM §3)."""
         task = self.task_at(place)
         form = self.index.format_of(task)
         every = frozenset(name for _, name in self.index.kinds)
@@ -94,4 +94,4 @@ class TaskOrder:
             )
         draw = np.random.default_rng([self.seed, _PARTNER, place.epoch, place.position])
         chosen = int(draw.integers(len(candidates) - 1))
-        return int(candidates[chosen + (chosen >= np.searchsorted(candidates, task))])  # leaves out the task itself
+        return int(candidates[chosen + (chosen >= np.searchsorted(candidates, task))])  # skips the task itself

@@ -1,4 +1,4 @@
-"""Tasks for training: shuffled by seed and epoch, exactly resumable, tokenized ahead in the background."""
+"""A reader of tasks for training: shuffled by seed and epoch, exactly resumable, tokenized ahead in the background."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
@@ -26,11 +26,11 @@ class TaskBatch:
     """One rank's tasks of one step.
 
     Attributes:
-        tasks: the tasks, support and query sets.
-        partners: for each, the task its query set is mixed with (query set only); empty if none were asked for.
-        places: for each, its place in the sequence: what random draws of a step should follow from.
-        size: tasks of the step in all ranks together.
-        state: where the next batch begins; give it to `TaskReader.stream` to go on from there.
+        tasks: the tasks, with support and query sets.
+        partners: for each task, the one that its query set is mixed with (query set only); empty if none was asked for.
+        places: for each task, its place in the sequence, from which the random draws of a step should follow.
+        size: number of tasks of the step in all ranks together.
+        state: the start of the next batch; pass it to `TaskReader.stream` to continue from there.
     """
 
     tasks: tuple[Task, ...]
@@ -42,23 +42,23 @@ class TaskBatch:
 
 @dataclass
 class TaskReader:
-    """Streams tokenized tasks of a folder of shards (storage.tables.task_shards).
+    """Stream tokenized tasks of a folder of shards (storage.tables.task_shards).
 
     Attributes:
-        folder: data/tasks.
-        tokenizer: of the backbone, with the longest input.
-        form: of the templates.
+        folder: the folder data/tasks.
+        tokenizer: tokenizer of the backbone, with the longest input.
+        form: form of the templates.
         split: train or validation.
         formats: formats wanted; None for all.
         kinds: kinds wanted; None for all.
-        seed: what the order and the partners follow from.
-        batch_size: tasks of a step, in all ranks together.
-        share: which of them are this rank's.
-        partner: which tasks may be partners for mixing; None for no partners.
-        prefetch: steps tokenized ahead.
+        seed: seed of the order and of the partners.
+        batch_size: number of tasks of a step, in all ranks together.
+        share: the part of each batch that is this rank's.
+        partner: the tasks that may be partners for mixing; None for no partners.
+        prefetch: number of steps tokenized ahead.
         templates: templates of kinds that have their own (labeled sets).
         varied: formats whose label words are drawn anew for each task and epoch.
-        cache_bytes: decoded row groups kept at once.
+        cache_bytes: bytes of decoded row groups that are kept.
     """
 
     folder: Path
@@ -86,15 +86,18 @@ class TaskReader:
         self._identity = {"seed": self.seed, "tasks": self.index.fingerprint()}
 
     def __len__(self) -> int:
-        """Tasks of an epoch."""
+        """Return the number of tasks of an epoch."""
         return len(self.index)
 
     def stream(self, state: State | None = None) -> Prefetched[TaskBatch]:
-        """Batches without end, from the beginning or from a state; leave it with `with` or `close()`."""
+        """Return batches without end, from the beginning or from a state; leave the stream by `with` or `close()`."""
         return Prefetched(self._batches(self._place(state)), self.prefetch)
 
     def once(self) -> Prefetched[TaskBatch]:
-        """Every task once, in the order of the shards, for validation; the last batch may be short. No partners."""
+        """Return a stream of every task once in the order of the shards, for validation.
+
+        The last batch may be short. There are no partners.
+        """
         return Prefetched(self._pass(), self.prefetch)
 
     def _place(self, state: State | None) -> Place:

@@ -1,4 +1,4 @@
-"""Training on several GPUs or processes of this machine: torchrun starts the ranks, the first one reports."""
+"""Training on several GPUs or processes of this machine: torchrun starts the ranks, and the first rank reports."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ _JOB, _PROBLEM, _BUG, _RESULT, _LOG = "job.json", "problem.txt", "bug.txt", "res
 
 
 def train_on_ranks(job: Job, ranks: int, folder: Path) -> Trained:
-    """Train on `ranks` processes; when one dies the others are ended, and a retry goes on from the last checkpoint."""
+    """Train on `ranks` processes; if one dies, the others are ended, and a retry resumes from the last checkpoint."""
     job = replace(job, threads=max(job.threads // ranks, 1))
     job.work.mkdir(parents=True, exist_ok=True)
     for left in (_PROBLEM, _BUG, _RESULT):
@@ -36,7 +36,7 @@ def train_on_ranks(job: Job, ranks: int, folder: Path) -> Trained:
         (job.work / _LOG).open("wb") as log,
         subprocess.Popen(
             [*command, "-m", "tasks.metatrain.torchrun", str(job.work)],
-            stdin=subprocess.PIPE,  # the ranks end when it closes, however this process ends
+            stdin=subprocess.PIPE,  # the ranks end when this pipe closes, however this process ends
             stdout=log,
             stderr=log,
             env=os.environ | own,
@@ -59,12 +59,12 @@ def train_on_ranks(job: Job, ranks: int, folder: Path) -> Trained:
 
 def _read_result(work: Path) -> Trained:
     found, _ = last_checkpoint(work / _RESULT)
-    assert found is not None  # written before the ranks ended well
+    assert found is not None  # written before the ranks ended without an error
     return Trained.from_json(found.arrays, found.state)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """One rank, as torchrun starts it; whichever fails first says why, the others are ended."""
+    """Run one rank, as torchrun starts it; the first rank that fails reports the error, and the others are ended."""
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     work = Path(arguments[0])
     try:
@@ -73,9 +73,9 @@ def main(arguments: Sequence[str]) -> int:
         write_bytes(work / _PROBLEM, str(error).encode())
         return 3
     except TransientError as error:
-        print(error, file=sys.stderr)  # into the ranks' log
+        print(error, file=sys.stderr)  # goes to the log of the ranks
         return 4
-    except Exception as error:  # noqa: BLE001 - told by the process that started the ranks
+    except Exception as error:  # noqa: BLE001 - reported by the process that started the ranks
         if _is_of_another(error):
             return 4
         write_bytes(work / _BUG, traceback.format_exc().encode())
@@ -93,7 +93,7 @@ def _train(work: Path) -> None:
 
 
 def _is_of_another(error: Exception) -> bool:
-    """Whether an error only says that another rank is gone: that one knows why."""
+    """True if an error only says that another rank is gone; that rank reports the cause."""
     return isinstance(error, ConnectionError | DistError) or "gloo" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""Training of one variant, from its first step or its last checkpoint to its best prompt: the loop as it runs."""
+"""The training loop of one variant, from its first step or its last checkpoint to its best prompt."""
 
 import os
 import time
@@ -40,12 +40,12 @@ Told = Callable[[int, str], None]
 
 @dataclass(frozen=True)
 class Job:
-    """A training and where it finds its data; plain values, so that ranks can be told it as JSON.
+    """A training and the places of its data; plain values, so that ranks receive it as JSON.
 
     Attributes:
-        key: names the training and everything it depends on; a checkpoint of another is never resumed.
-        work: holds checkpoints and the log while the training is under way.
-        threads: of this process's computations, if they are on a processor.
+        key: name of the training and everything it depends on; checkpoints of other keys are never resumed.
+        work: folder of the checkpoints and the log during the training.
+        threads: number of threads of this process, if it computes on a CPU.
     """
 
     training: Training
@@ -62,20 +62,20 @@ class Job:
     gradient_checkpointing: bool
 
     def to_json(self) -> Record:
-        """As JSON."""
+        """Return the job as JSON."""
         values = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
         return values | {"training": self.training.to_json()}
 
     @classmethod
     def from_json(cls, values: Record) -> "Job":
-        """Back from JSON."""
+        """Return the job that `to_json` wrote."""
         paths = {name: Path(values[name]) for name in ("tasks", "backbone", "centroids", "work")}
         return cls(**values | paths | {"training": Training.from_json(values["training"])})
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a training: the best θ and φ, how good, and how good the starting prompt was."""
+    """The result of a training: the best θ and φ with their loss, and the loss of the starting prompt."""
 
     arrays: Arrays
     best: Best
@@ -83,12 +83,12 @@ class Trained:
     steps: int
 
     def to_json(self) -> Record:
-        """All but the arrays, as JSON."""
+        """Return everything except the arrays, as JSON."""
         return {"best": asdict(self.best), "start_loss": self.start_loss, "steps": self.steps}
 
     @classmethod
     def from_json(cls, arrays: Arrays, values: Record) -> "Trained":
-        """Back from JSON."""
+        """Return the result that `to_json` wrote, with its arrays."""
         return cls(arrays, Best(**values["best"]), values["start_loss"], values["steps"])
 
 
@@ -117,7 +117,7 @@ class Run:
 
 
 def train(job: Job, ranks: Ranks, told: Told, say: Callable[[str], None]) -> Trained:
-    """Train from the last checkpoint, if there is one, until the last step, or until patience is lost."""
+    """Train from the last checkpoint, if there is one, until the last step or until patience runs out."""
     torch.set_num_threads(job.threads)
     with TrainingLog(job.work if ranks.first else None) as log:
         run = _prepared(job, ranks, log, told, say)
@@ -134,7 +134,7 @@ def train(job: Job, ranks: Ranks, told: Told, say: Callable[[str], None]) -> Tra
                 if _checkpoint_due(run):
                     _save(run)
     best = run.trainer.best
-    assert best is not None  # the last step is validated
+    assert best is not None  # the last step is always validated
     if ranks.first and not best.loss < run.start_loss:
         say(f"{run.training.variant}: no held-out loss was below that of the starting prompt ({run.start_loss:.4f})")
     return Trained(run.trainer.best_arrays, best, run.start_loss, run.trainer.step)
@@ -161,7 +161,7 @@ def _step(run: Run, batch: TaskBatch) -> None:
 
 @contextmanager
 def _told_well(run: Run) -> Iterator[None]:
-    """What goes wrong in the numbers or in memory, in one line that says what to do."""
+    """Turn errors of numbers that are not finite and of memory into an InputError of one line that says what to do."""
     try:
         yield
     except NotFiniteError as error:
@@ -179,7 +179,7 @@ def _told_well(run: Run) -> Iterator[None]:
 
 
 def _mixed(run: Run, batch: TaskBatch) -> list[MixedTask]:
-    """The batch's tasks with their partners, and w drawn for each by the seed and its place (ALGORITHM §3)."""
+    """Return the batch's tasks with their partners, and w drawn for each by the seed and its place (ALGORITHM §3)."""
     if not batch.partners:
         return [MixedTask(task) for task in batch.tasks]
     shares = [run.trainer.curriculum.share(_chance(run.job.seed, place)) for place in batch.places]
@@ -207,7 +207,7 @@ def _held_out(run: Run) -> HeldOut:
 
 
 def _checkpoint_due(run: Run) -> bool:
-    """Every so many steps, or after so many seconds by the first rank's clock."""
+    """True every `checkpoint_steps` steps, and after `checkpoint_seconds` by the first rank's clock."""
     late = time.monotonic() - run.saved >= run.job.checkpoint_seconds
     return run.trainer.step % run.job.checkpoint_steps == 0 or bool(run.ranks.same(late))
 
@@ -224,11 +224,11 @@ def _save(run: Run) -> None:
 
 
 def _resume(run: Run) -> None:
-    """Go on from the newest checkpoint that is whole, if there is one."""
+    """Resume from the newest undamaged checkpoint, if there is one."""
     found, damaged = last_checkpoint(run.job.work)
     usable = found is not None and found.state["key"] == run.job.key and run.log.reaches(found.state["log"])
-    ours = found if run.ranks.same(usable) else None  # the first rank has the log
-    steps = run.ranks.gathered(ours.step if ours is not None else None)  # nothing is put aside before all have read
+    ours = found if run.ranks.same(usable) else None  # the first rank decides, because it has the log
+    steps = run.ranks.gathered(ours.step if ours is not None else None)  # all have read before any file is put aside
     if len(set(steps)) > 1:
         raise TransientError(f"{run.job.work}: ranks read the checkpoints of different steps: is the disk in order?")
     if run.ranks.first:
@@ -239,10 +239,10 @@ def _resume(run: Run) -> None:
         run.log.restart()
         return
     settings = ours.state["settings"]
-    if len(settings) == run.ranks.count:  # cut up alike, the sums come out the same, bit for bit
+    if len(settings) == run.ranks.count:  # with the same threads and chunks, the sums are the same, bit for bit
         torch.set_num_threads(min(ours.state["threads"], len(os.sched_getaffinity(0))))
     run.trainer.resume(ours.arrays, ours.state | {"settings": settings[run.ranks.rank % len(settings)]})
-    if run.job.chunk_tokens is not None:  # lowered by hand since, it counts
+    if run.job.chunk_tokens is not None:  # it may have been lowered by hand since the checkpoint
         passes = run.trainer.objective.passes
         passes.chunk_tokens = min(passes.chunk_tokens, run.job.chunk_tokens)
     run.reader_state, run.start_loss = ours.state["reader"], ours.state["start_loss"]

@@ -1,4 +1,4 @@
-"""Training settings of each variant: SUPMER, its ablations, the baselines that need training (ALGORITHM §7)."""
+"""The training settings of each variant: SUPMER, its ablations, and the baselines that need training (ALGORITHM §7)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -10,19 +10,19 @@ from tasks.params.learning_schema import MetatrainParams
 
 @dataclass(frozen=True)
 class Training:
-    """All that decides a variant's result besides its data; plain values that can be stored as JSON.
+    """Everything that decides a variant's result besides its data; plain values that can be stored as JSON.
 
     Attributes:
-        formats: formats of the tasks it sees.
-        plain: the plain loss of PPT instead of the bi-level objective.
-        unified: every format written as multi choice.
+        formats: formats of the tasks that it learns from.
+        plain: True for the plain loss of PPT instead of the bi-level objective.
+        unified: True if every format is written as multiple choice.
         augmentation: curriculum, vanilla or none.
-        partner: which tasks may be mixed in.
-        rank: of the regularizer's affine map; None without a regularizer.
-        kinds: kinds of the tasks it sees; () for all of its formats.
+        partner: the tasks that may be mixed in.
+        rank: rank of the regularizer's affine map; None without a regularizer.
+        kinds: kinds of the tasks that it learns from; () for all kinds of its formats.
         varied_label_words: formats whose label words are drawn anew for each task.
-        plain_steps: first steps that descend the plain loss.
-        clip_norm: None: gradients are not clipped.
+        plain_steps: number of first steps that descend the plain loss.
+        clip_norm: largest norm of a gradient; None if gradients are not clipped.
     """
 
     variant: str
@@ -73,7 +73,7 @@ class Training:
 
 
 def trainings(params: MetatrainParams, examples_a_task: int) -> list[Training]:
-    """Return what `metatrain.variants` asks for; a task holds `examples_a_task`, support and query sets together."""
+    """Return the trainings of `metatrain.variants`; a task has `examples_a_task` examples in both sets together."""
     wanted: list[dict[str, Any]] = []
     for variant in params.variants:
         learned = META_TRAINED[variant]
@@ -133,7 +133,7 @@ def _supmer(params: MetatrainParams) -> dict[str, Any]:
 
 
 def _ppt(params: MetatrainParams, examples_a_task: int) -> dict[str, Any]:
-    """PPT's plain loss, with the settings of `metatrain.ppt`."""
+    """Return the settings of PPT: the plain loss, and the values of `metatrain.ppt`."""
     ppt = params.ppt
     return {
         "plain": True,
@@ -154,7 +154,7 @@ def _ppt(params: MetatrainParams, examples_a_task: int) -> dict[str, Any]:
 
 
 def _metapt(params: MetatrainParams, _examples_a_task: int) -> dict[str, Any]:
-    """MAML without regularizer and mixing, with the settings of `metatrain.metapt`."""
+    """Return the settings of MetaPT: MAML without regularizer and mixing, and the values of `metatrain.metapt`."""
     metapt = params.metapt
     return {
         "rank": None,

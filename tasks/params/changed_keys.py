@@ -1,4 +1,4 @@
-"""Keys that params.yaml had in earlier versions, and what became of them."""
+"""Keys that params.yaml had in earlier versions, and their replacements."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ REMOVED = {
 
 
 def changed(path: Sequence[str]) -> str | None:
-    """Return what to say of a key that an earlier version had, or None if none had it."""
+    """Return the message about a key of an earlier version, or None if no version had it."""
     for end in range(len(path), 0, -1):
         key, rest = ".".join(path[:end]), path[end:]
         if key in RENAMED:

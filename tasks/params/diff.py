@@ -1,4 +1,4 @@
-"""The differences between two sets of parameters, and the profile nearest to one."""
+"""The differences between two sets of parameters, and the profile nearest to given parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ DEFAULT = "quickstart"
 
 @dataclass(frozen=True)
 class Change:
-    """One key whose values differ; `ABSENT` stands for a mapping's entry that one side lacks."""
+    """A key whose values differ; `ABSENT` stands for an entry of a mapping that one side lacks."""
 
     key: str
     before: Any
@@ -27,7 +27,7 @@ class Change:
 
     @property
     def is_empty(self) -> bool:
-        """True if both sides are empty mappings or absent: the entries of the other side say it all."""
+        """True if both sides are empty mappings or absent: the entries of the other side show the difference."""
         return all(side is ABSENT or side == {} for side in (self.before, self.after))
 
     def __str__(self) -> str:
@@ -61,12 +61,12 @@ def profile(root: Path, name: str) -> Path:
 
 
 def purpose(path: Path) -> str:
-    """Return the first line of a profile's head comment."""
+    """Return the first line of a profile's leading comment."""
     lines = path.read_text("utf-8").splitlines()
     return lines[0].lstrip("# ").rstrip() if lines and lines[0].startswith("#") else ""
 
 
 def nearest_profile(root: Path, params: Params) -> tuple[str, list[Change]] | None:
-    """Return the profile that differs least from the parameters, and in what; None if there is no profile."""
+    """Return the profile with the fewest differences from the parameters, and these; None if there is no profile."""
     compared = [(name, changes(load(path).model_dump(), params.model_dump())) for name, path in profiles(root).items()]
     return min(compared, key=lambda pair: len(pair[1]), default=None)

@@ -1,4 +1,4 @@
-"""The one reader of params.yaml: checked against the schema, edited in place, comments and order kept."""
+"""The only reader of params.yaml: values are checked against the schema, edits keep comments and order."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from tasks.params.schema_base import IMPOSSIBLE, ONE_BY_ONE
 
 @dataclass(frozen=True)
 class Document:
-    """A parameter file: its text, its values, and which of them were set on the command line."""
+    """A parameter file: its text, its values, and the keys that were set on the command line."""
 
     path: Path
     text: str
@@ -36,7 +36,7 @@ class Document:
         return str(self.path.relative_to(Path.cwd())) if self.path.is_relative_to(Path.cwd()) else os.fspath(self.path)
 
     def place(self, path: Sequence[Any]) -> Place:
-        """Return where a key stands: `-S` if it was set there, else file and line (of its group, if it is absent)."""
+        """Return the place of a key: `-S` if it was set there, else file and line (of its group, if it is absent)."""
         if any(tuple(path[: len(key)]) == key for key in self.assigned):
             return "-S"
         heads = (tuple(path[:end]) for end in range(len(path), 0, -1))
@@ -45,7 +45,7 @@ class Document:
 
     @cached_property
     def _lines(self) -> dict[tuple[Any, ...], int]:
-        # Only a refusal asks for lines: composing takes ten times as long as loading.
+        # Lines are needed only for a refusal: composing takes ten times as long as loading.
         return dict(_lines(YAML().compose(self.text)))
 
 
@@ -55,7 +55,7 @@ def load(path: Path) -> Params:
 
 
 def read(path: Path) -> Document:
-    """Return a parameter file as it stands: YAML, but not yet checked by the schema."""
+    """Return the contents of a parameter file, parsed as YAML but not yet checked by the schema."""
     path = path.absolute()
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -72,7 +72,7 @@ def parse(path: Path, text: str) -> Document:
     """Return the parameter file with this text."""
     document = Document(path, text, {})
     try:
-        values = _with_text_keys(YAML(typ="safe").load(text))  # as DVC does, so that both see the same types
+        values = _with_text_keys(YAML(typ="safe").load(text))  # the way DVC loads it, so that both see the same types
     except RecursionError:
         raise InputError(f"{document.name}: nested too deeply, or a value that holds itself") from None
     except (YAMLError, ValueError) as error:
@@ -95,19 +95,19 @@ def validate(document: Document) -> Params:
 
 
 def _between_groups(document: Document, error: ValidationError) -> Iterator[str]:
-    """Yield what pydantic does not reach once a group is refused: the problems between groups."""
+    """Yield the problems between groups, which pydantic does not check after it refused a group."""
     if all(problem["type"] == IMPOSSIBLE for problem in error.errors()):  # else there are no groups to compare
         params = Params.model_validate(document.values, context=ONE_BY_ONE)
         yield from combinations(params.problems(), document.place)
 
 
 def save(document: Document) -> None:
-    """Write the document to its file, whole or not at all."""
+    """Write the document to its file, completely or not at all."""
     write_bytes(document.path, document.text.encode())
 
 
 def _with_text_keys(value: Any) -> Any:
-    """Return the value with text as keys: a name such as 2024 is text, though YAML reads a number."""
+    """Return the value with strings as keys: a name such as 2024 is text, although YAML reads a number."""
     if isinstance(value, dict):
         return {str(key): _with_text_keys(item) for key, item in value.items()}
     return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
@@ -126,7 +126,7 @@ def _lines(node: Node, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 
 
 def _syntax_problem(document: Document, error: Exception) -> str:
-    """Return a line on what the YAML parser refuses."""
+    """Return a line about the text that the YAML parser refuses."""
     if isinstance(error, ReaderError):
         line = document.text.count("\n", 0, error.position) + 1
         return f"{document.name}:{line}: a control character that YAML forbids: remove it"

@@ -10,13 +10,13 @@ from storage.task_formats import ANCHOR_KINDS, FORMATS
 from tasks.methods import META_TRAINED, METHODS
 from tasks.params.schema_base import Count, Distinct, Impossible, Name, ParamGroup, Rate, defaults, impossible, shown
 
-SEEDS = 2**31  # seeds of tuning are below it
+SEEDS = 2**31  # tuning seeds are below this
 if TYPE_CHECKING:
     Format = str
     Kind = str
     Method = str
     Variant = str
-else:  # choices that are tables elsewhere: a type checker cannot see them
+else:  # choices defined by tables elsewhere, which a type checker cannot see
     Format, Kind = Literal[FORMATS], Literal[tuple(ANCHOR_KINDS)]
     Method, Variant = Literal[tuple(METHODS)], Literal[tuple(META_TRAINED)]
 
@@ -80,7 +80,7 @@ class PptParams(ParamGroup):
     max_length: Count = Field(512, description="Longest input in tokens, without the prompt")
 
     def problems(self) -> Iterator[Impossible]:
-        """Yield steps that end before the first validation."""
+        """Yield numbers of steps that end before the first validation."""
         if self.validate_every > self.steps:
             text = f"is above metatrain.ppt.steps = {self.steps}: nothing would ever be validated"
             yield impossible("metatrain.ppt.validate_every", self.validate_every, text, "metatrain.ppt.steps")
@@ -143,7 +143,7 @@ class MetatrainParams(ParamGroup):
     gradient_checkpointing: bool = Field(False, description="Recompute activations to save memory (large backbones)")
 
     def problems(self) -> Iterator[Impossible]:
-        """Yield steps that are too few, and ablations of what is not there."""
+        """Yield values above `steps`, kinds whose format is left out, and variants that cannot be trained."""
         counts = {"validate_every": self.validate_every, "warmup_steps": self.warmup_steps}
         counts |= {"plain_steps": self.plain_steps, "regularizer.warmup_steps": self.regularizer.warmup_steps or 0}
         for key, value in counts.items():
@@ -158,7 +158,7 @@ class MetatrainParams(ParamGroup):
             yield from self._variant_problems(variant)
 
     def _variant_problems(self, variant: str) -> Iterator[Impossible]:
-        """Yield what keeps a variant from being trained, or from differing from supmer."""
+        """Yield the reasons why a variant cannot be trained, or would not differ from supmer."""
         learned = META_TRAINED[variant]
         if self.kinds and learned.labeled and learned.unlabeled:
             text = f"leaves out the labeled tasks of {variant}"
@@ -184,7 +184,7 @@ class DomainParams(ParamGroup):
     targets: Annotated[list[Name], Distinct] = Field([], description="Datasets it is tested on beside the source")
 
     def problems(self) -> Iterator[Impossible]:
-        """Yield targets without a source, or the source among them."""
+        """Yield targets without a source, and a source that is among the targets."""
         if self.targets and self.source is None:
             text = "needs a domain to tune on, but tune.domains.source = null"
             yield impossible("tune.domains.targets", self.targets, text, "tune.domains.source")

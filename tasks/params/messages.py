@@ -1,4 +1,4 @@
-"""Why parameters are refused, in the words of params.yaml: place, key, problem, value, nearest valid choice."""
+"""Reasons why parameters are refused, in the terms of params.yaml: place, key, problem, value, nearest valid choice."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -42,7 +42,7 @@ def refusals(error: ValidationError, place: Callable[[Sequence[Any]], Place]) ->
 
 
 def combinations(problems: Iterable[Impossible], place: Callable[[Sequence[Any]], Place]) -> Iterator[str]:
-    """Yield a line for each combination that cannot work."""
+    """Yield a line for each combination of values that cannot work."""
     for problem in problems:
         paths = [key.split(".") for key in (problem.key, *problem.others)]
         where = "-S" if "-S" in map(place, paths) else place(paths[0])
@@ -50,12 +50,12 @@ def combinations(problems: Iterable[Impossible], place: Callable[[Sequence[Any]]
 
 
 def dotted(path: Sequence[Any]) -> str:
-    """Return a key in full, list positions in brackets: `tune.seeds[2]`."""
+    """Return a key in full, with list positions in brackets: `tune.seeds[2]`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def unknown(path: Sequence[Any]) -> str:
-    """Return what to say of a key that the schema does not have."""
+    """Return the message about a key that the schema does not have."""
     names = tuple(str(part) for part in path)
     if text := changed(names):
         return text

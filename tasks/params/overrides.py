@@ -1,4 +1,4 @@
-"""`-S stage.key=value`: values written into the text of params.yaml, the rest of which stays as it is."""
+"""`-S stage.key=value`: values are written into the text of params.yaml, and the rest of the text stays as it is."""
 
 import copy
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ def _assigned(document: Document, path: KeyPath, value: Any, written: str) -> Do
         changed = parse(document.path, _with_value(document.text, path, written))
     except InputError:
         raise InputError(refusal) from None
-    if changed.values != _expected(document.values, path, value):  # an anchor, for one, is shared by other keys
+    if changed.values != _expected(document.values, path, value):  # other keys may share an anchor, for example
         raise InputError(refusal)
     return replace(changed, assigned=document.assigned | {path})
 
@@ -54,7 +54,7 @@ def _split(assignment: str) -> tuple[KeyPath, str]:
 
 
 def _value(path: KeyPath, text: str) -> tuple[Any, str]:
-    """Return the value and how to write it; text is taken literally, so that a source may hold ':' and '#'."""
+    """Return the value and its YAML; text is taken literally, so that a source may contain ':' and '#'."""
     stripped = text.strip()
     kinds = _kinds(value_type(path))
     if str in kinds and stripped[:1] not in ("'", '"') and not (type(None) in kinds and stripped in ("null", "~")):
@@ -68,10 +68,10 @@ def _value(path: KeyPath, text: str) -> tuple[Any, str]:
 
 
 def _reads_as(text: str, value: Any) -> bool:
-    """True if the text, wherever it may stand on a line, is this value for every parser that meets it.
+    """True if every parser reads the text as this value, wherever it stands on a line.
 
-    DVC reads with libyaml where it is installed, which refuses `{k: path:/x}` where ruamel.yaml's own parser does not.
-    A lone `-` is text within braces, but begins a list on a line of its own.
+    DVC uses libyaml if it is installed, which refuses `{k: path:/x}`, unlike the parser of ruamel.yaml. A lone `-` is
+    text within braces, but begins a list on a line of its own.
     """
     places = (f"{{k: {text}}}", f"k: {text}\n")
     try:
@@ -92,7 +92,7 @@ def _kinds(annotation: Any) -> set[Any]:
 
 
 def _quoted(text: str) -> str:
-    """Return a string as YAML, plain if that reads back as the same string wherever it may stand."""
+    """Return a string as YAML, plain if that reads back as the same string wherever it stands."""
     return text if text.isprintable() and _reads_as(text, text) else f'"{"".join(map(_escaped, text))}"'
 
 
@@ -135,9 +135,9 @@ def _nested(path: KeyPath, written: str) -> str:
 
 
 def _replaced(text: str, node: Node, after: int, written: str) -> str:
-    """`after` is where the node's key and colon end."""
+    """Return the text with the node's value replaced; `after` is the end of its key and colon."""
     start, end = node.start_mark.index, _end(node, after)
-    if end == after or _is_block(node):  # no value, or one on the lines below: the new one stands on the key's line
+    if end == after or _is_block(node):  # no value, or one on the lines below: the new one goes on the key's line
         start, written = after, f" {written}"
     return text[:start] + written + text[end:]
 
@@ -158,7 +158,7 @@ def _is_block(node: Node) -> bool:
 
 
 def _end(node: Node, after: int) -> int:
-    """Return where a node's own text ends; marks of blocks and absent values lie beyond the comments that follow."""
+    """Return the end of a node's own text; the marks of blocks and absent values lie after the comments that follow."""
     if isinstance(node, MappingNode) and _is_block(node):
         key, value = node.value[-1]
         return _end(value, key.end_mark.index + 1)

@@ -1,4 +1,4 @@
-"""The reference of parameters: every dotted key with its type, range, default and meaning."""
+"""The reference of the parameters: every dotted key with its type, range, default and meaning."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -85,7 +85,7 @@ def _bounds(constraints: Iterable[Any]) -> Iterator[str]:
 
 
 def value_type(path: KeyPath) -> Any:
-    """Return the annotation of the value at a key: a group's type, a field's, or that of a mapping's entry.
+    """Return the annotation of the value at a key: the type of a group, of a field, or of an entry of a mapping.
 
     Raises:
         KeyError: with the part of the path that the schema does not have.
@@ -110,7 +110,7 @@ def group_names() -> list[str]:
 
 
 def nearest_key(path: KeyPath) -> str | None:
-    """Return the valid key most like an unknown one: at its level, of that name elsewhere, or a similar one."""
+    """Return the valid key most like an unknown one: on its level, of that name elsewhere, or similar."""
     *parents, leaf = path
     try:
         group = group_type(value_type(tuple(parents)))
@@ -130,7 +130,7 @@ def nearest_key(path: KeyPath) -> str | None:
 
 
 def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by dotted key; a list is one value, and so is an empty mapping."""
+    """Return the values by dotted key; a list is one value, and so is an empty mapping."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
@@ -157,7 +157,7 @@ def reference() -> str:
 
 
 def with_reference(text: str) -> str:
-    """Return a page with the tables between its marks made anew."""
+    """Return a page with the tables between its marks replaced by new ones."""
     head, _, rest = text.partition(START)
     return f"{head}{START}\n{reference()}\n{END}{rest.partition(END)[2]}"
 

@@ -1,4 +1,4 @@
-"""Every parameter of the pipeline: one frozen model a stage, each value with its meaning in words.
+"""The parameters of the pipeline: one frozen model for each stage, and a description for each value.
 
 The models of meta-training, tuning and the report are in `tasks.params.learning_schema`; `tasks.params.file` reads the
 file.
@@ -52,7 +52,7 @@ class SampleParams(ParamGroup):
     near_duplicates: NearDuplicateParams = defaults(NearDuplicateParams)
 
     def problems(self) -> Iterator[Impossible]:
-        """Yield the bounds that leave nothing between them."""
+        """Yield bounds that leave nothing between them."""
         for name in ("words", "mean_word_length", "sentence_words"):
             low, high = f"min_{name}", f"max_{name}"
             least, most = getattr(self, low), getattr(self, high)
@@ -115,8 +115,8 @@ class LabeledTaskParams(ParamGroup):
 class MaterializeParams(ParamGroup):
     """Anchor tasks written out: support and query sets, balanced over labels."""
 
-    # The largest label set is that of the four choices. Where the size is no multiple of the number of labels (32 over
-    # three), the remainder goes to labels drawn by the seed, so that counts differ by one at most.
+    # The largest label set has the four choices. If a size is no multiple of the number of labels (32 over three), the
+    # remainder goes to labels drawn by the seed, so that counts differ by one at most.
     support_size: int = Field(32, ge=4, description="Examples of a support set")
     query_size: int = Field(32, ge=4, description="Examples of a query set")
     train_tasks: Count = Field(
@@ -128,7 +128,7 @@ class MaterializeParams(ParamGroup):
     labeled: LabeledTaskParams = defaults(LabeledTaskParams)
 
     def problems(self) -> Iterator[Impossible]:
-        """Yield a mix of nothing."""
+        """Yield a mix in which every part is 0."""
         mix = self.format_mix
         if mix.sp + mix.mc + mix.ss == 0 and not self.labeled.datasets:
             others = ("materialize.format_mix.mc", "materialize.format_mix.ss")
@@ -154,7 +154,7 @@ class Params(ParamGroup):
         return reduce(getattr, key.split("."), self)
 
     def problems(self) -> Iterator[Impossible]:
-        """Yield what one stage asks for and another does not give."""
+        """Yield what one stage asks for and another does not provide."""
         yield from (*self._task_problems(), *self._variant_problems(), *self._dataset_problems())
 
     def _task_problems(self) -> Iterator[Impossible]:
@@ -169,7 +169,7 @@ class Params(ParamGroup):
             mode = self.metatrain.augmentation.mode
             text = f"leaves no other task to mix with, but metatrain.augmentation.mode = {mode}"
             yield impossible("materialize.train_tasks", tasks, text, "metatrain.augmentation.mode")
-        if mix.sp + mix.mc + mix.ss == 0:  # labeled tasks alone: for those who learn from them
+        if mix.sp + mix.mc + mix.ss == 0:  # labeled tasks alone, which only some variants learn from
             for variant in self.metatrain.variants if self.materialize.labeled.datasets else ():
                 if META_TRAINED[variant].unlabeled:
                     text = f"names {variant}, which learns from unlabeled tasks, but materialize.format_mix is 0"
@@ -194,7 +194,7 @@ class Params(ParamGroup):
             yield from self._format_problems(method)
 
     def _format_problems(self, method: str) -> Iterator[Impossible]:
-        """Yield the formats that a method with a prompt for each format needs and does not get."""
+        """Yield the formats that a method with a prompt for each format needs but does not get."""
         learned = METHODS[method].meta_training
         for kind, sets in ((PAIRS, "pairs"), (SINGLES, "single sentences")):
             if learned and learned.each_format and kind not in self.metatrain.formats:

@@ -1,4 +1,4 @@
-"""The base of all groups of params.yaml: strictness, shared types, the refusal of impossible combinations."""
+"""The base class of all groups of params.yaml: strict types, shared types, refusal of impossible combinations."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from storage.errors import InputError
 from storage.sources.source import parse_spec
 
 IMPOSSIBLE = "impossible"
-ONE_BY_ONE = "values one by one"  # a context of validation: combinations are left aside
+ONE_BY_ONE = "values one by one"  # a validation context in which combinations are not checked
 SAID_WHOLE = frozenset({"repeated", "source"})  # refusals whose text already shows the value
 
 _Items = TypeVar("_Items", bound=Sequence[Any])
@@ -20,7 +20,7 @@ _Items = TypeVar("_Items", bound=Sequence[Any])
 
 @dataclass(frozen=True)
 class Impossible:
-    """A refusal of `key: value`, which `text` explains by the values of the `others` (all keys in full)."""
+    """The refusal of `key: value`, which `text` explains by the values of the `others` (all keys in full)."""
 
     key: str
     value: Any
@@ -34,7 +34,7 @@ def impossible(key: str, value: Any, text: str, *others: str) -> Impossible:
 
 
 class ParamGroup(BaseModel):
-    """A group of keys of params.yaml: immutable, typed, unknown keys refused; 1 is taken for 1.0."""
+    """A group of keys of params.yaml: immutable and strictly typed; unknown keys are refused, 1 is accepted for 1.0."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
@@ -77,7 +77,7 @@ def _shortest(value: Any) -> Any:
 
 def _distinct(values: _Items) -> _Items:
     for position, value in enumerate(values):
-        if value in values[:position]:  # every entry is a run or a row: the same one twice is a slip
+        if value in values[:position]:  # every entry is a run or a row, so a repeated one is a mistake
             raise PydanticCustomError("repeated", "{text}", {"text": f"names {value} more than once"})
     return values
 

@@ -1,1 +1,1 @@
-"""Prompts to adapters of Hugging Face PEFT, and back."""
+"""Conversion of prompts to adapters of Hugging Face PEFT, and back."""

@@ -1,4 +1,4 @@
-"""A prompt's folder as the folder of a Hugging Face PEFT adapter, and back."""
+"""Conversion of a prompt's folder to the folder of a Hugging Face PEFT adapter, and back."""
 
 import json
 from pathlib import Path
@@ -22,9 +22,9 @@ def export_adapter(prompt: Path, folder: Path, backbone: str | None, *, any_back
 
     Args:
         prompt: the prompt's folder.
-        folder: must not be there yet.
-        backbone: the model by its name on the hub or its folder; None: the one the prompt was made for.
-        any_backbone: take a model's folder even if its files differ from those the prompt was made for.
+        folder: the new folder; must not exist yet.
+        backbone: the model, by its name on the hub or its folder; None for the one that the prompt was made for.
+        any_backbone: accept a model's folder even if its files differ from those that the prompt was made for.
     """
     with making_folder(folder) as partial:
         artifact = read_prompt(prompt)
@@ -40,9 +40,9 @@ def import_adapter(adapter: Path, folder: Path, task: dict[str, Any] | None) -> 
 
     Args:
         adapter: the adapter's folder.
-        folder: must not be there yet.
-        task: fields, labels, words, template and maximum length, for an adapter that does not say; None: as it says,
-            and a start for tuning where it says nothing.
+        folder: the new folder; must not exist yet.
+        task: fields, labels, words, template and maximum length, for an adapter that does not state them; if None, the
+            adapter's own, and without these the prompt is a start for tuning.
     """
     with making_folder(folder) as partial:
         read = read_adapter(adapter)
@@ -88,7 +88,7 @@ def _width(folder: Path) -> Any:
 
 
 def _source(adapter: Adapter) -> str:
-    """Return the adapter's model as a source of ours: a folder, or a name on the hub."""
+    """Return the adapter's model as a source of this project: a folder, or a name on the hub."""
     if not adapter.base or Path(adapter.base).is_absolute():
         return f"path:{adapter.base}" if adapter.base else ""
     return f"hf:{adapter.base}" + (f"@{adapter.revision}" if adapter.revision else "")

@@ -1,1 +1,1 @@
-"""Stage `report`: all that was measured on one page."""
+"""Stage `report`: all measurements on one page."""

@@ -1,4 +1,4 @@
-"""All that the report shows, asked and read once: the rows of its queries, sources, stages, examples in words."""
+"""The data of the report, read once: the rows of its queries, the sources, the stages, and examples in words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ from tasks.report.parts import Sample, Span
 from tasks.report.shown_examples import backbone_tokenizer, in_words
 from tasks.stage.contract import Stage
 
-_TOPIC = 60  # letters of the sentence that stands for a centroid
+_TOPIC = 60  # length, in characters, of the sentence that stands for a centroid
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """Rows by the name of their query, and what is no table.
+    """The rows of each query by its name, and the data that are not tables.
 
     Attributes:
-        queries: the queries as asked, by name.
-        sources: what came from outside, by role.
+        queries: the queries that were run, by name.
+        sources: the sources from outside, by role.
         stages: the stages above the report, upstream first.
-        read_from: those of them whose outputs it reads itself.
+        read_from: those of the stages whose outputs the report reads itself.
     """
 
     params: Params
@@ -41,10 +41,10 @@ class ReportData:
 
 
 def gather(stage: Stage) -> ReportData:
-    """Ask every query and read the rest, of declared inputs alone (and of the events: see docs/report.md)."""
+    """Run every query and read the other data, from declared inputs alone (and from the events: see docs/report.md)."""
     params = stage.params
     queries = {query.name: query for query in report_queries(params)}
-    # One thread: sums in a fixed order, so that the same tables give the same digits.
+    # With one thread, sums have a fixed order, so that the same tables give the same digits.
     with connect(stage.root, threads=1) as connection, one_line_errors(stage.root):
         refuse_damaged(stage.root, connection)
         rows = {name: _in_order(ask(stage.root, connection, query), params) for name, query in queries.items()}
@@ -62,7 +62,7 @@ def gather(stage: Stage) -> ReportData:
 
 
 def _in_order(rows: list[Row], params: Params) -> list[Row]:
-    """Rows of datasets in the order in which params.yaml names them; the order within a dataset stays."""
+    """Return the rows of datasets in the order of params.yaml; the order within a dataset stays."""
     domains = params.tune.domains
     order = [*params.tune.datasets, str(domains.source), *domains.targets]
     place = {name: number for number, name in reversed(list(enumerate(order)))}
@@ -70,7 +70,7 @@ def _in_order(rows: list[Row], params: Params) -> list[Row]:
 
 
 def report_queries(params: Params) -> list[Query]:
-    """Every query of the report, with the parameters' numbers in it."""
+    """Return every query of the report, with the numbers of the parameters filled in."""
     shots = params.tune.shots
     return [
         ask_for.RESULTS,
@@ -115,7 +115,7 @@ def _samples(root: Path, params: Params, rows: Sequence[Row], topics: Sequence[R
 
 
 def _spans(text: str, marked: Sequence[tuple[tuple[int, int], str]]) -> list[Span]:
-    """A text cut at its marked spans; what lies between them is the template's."""
+    """Return a text cut at its marked spans; the pieces between them are the template's."""
     spans, end = [], 0
     for (start, stop), kind in marked:
         spans += [Span("template", text[end:start]), Span(kind, text[start:stop])]

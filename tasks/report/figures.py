@@ -1,4 +1,4 @@
-"""The report's figures from the rows of their queries: tuning, sensitivity, meta-training, clusters."""
+"""The figures of the report, made from the rows of their queries: tuning, sensitivity, meta-training, clusters."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
@@ -21,21 +21,21 @@ from tasks.report.parts import (
     words,
 )
 
-MOST_LINES = 7  # of a panel: more cannot be told apart
-MOST_DOTS = 40  # of a line
-MOST_TOLD = 24  # lines of a figure that its words tell of
-MOST_ROWS = 300  # of the data table below a figure
+MOST_LINES = 7  # lines of a panel: more cannot be told apart
+MOST_DOTS = 40  # points of a line, at most, if they are drawn as dots
+MOST_TOLD = 24  # lines of a figure that its alternative text describes
+MOST_ROWS = 300  # rows of the data table below a figure
 AT_CHANCE = "ended at chance on every kind of held-out task"
 Styles = Mapping[str, int]
 
 
 def styles_of(methods: Iterable[str]) -> Styles:
-    """A colour for each method and variant, the same in every figure; SUPMER has the first."""
+    """Return a style for each method and variant, the same in every figure; SUPMER has the first."""
     return {method: place for place, method in enumerate(most_telling(set(methods)))}
 
 
 def accuracy_over_steps(rows: Sequence[Row], styles: Styles, query: Query, shots: int) -> Figure | None:
-    """Validation accuracy while tuning, a panel for each dataset."""
+    """Return the figure of the validation accuracy during tuning, with a panel for each dataset."""
     panels = _panels(rows, styles, "validation accuracy, %", lambda row: _banded(row["step"], row))
     if not panels:
         return None
@@ -51,7 +51,7 @@ def accuracy_over_steps(rows: Sequence[Row], styles: Styles, query: Query, shots
 
 
 def tuning_losses(rows: Sequence[Row], styles: Styles, query: Query) -> Figure | None:
-    """Loss on the few training examples (dotted) and on the validation set (solid) while tuning."""
+    """Return the figure of the losses during tuning: on the few training examples (dotted), on validation (solid)."""
     panels = []
     for dataset, group in _by(rows, "dataset"):
         series = []
@@ -78,7 +78,7 @@ def tuning_losses(rows: Sequence[Row], styles: Styles, query: Query) -> Figure |
 
 
 def accuracy_over_shots(rows: Sequence[Row], styles: Styles) -> Figure | None:
-    """Test accuracy over the number of examples a label, where a sweep ran."""
+    """Return the figure of the test accuracy over the number of examples for each label, if a sweep was run."""
     panels = _panels(
         rows, styles, "test accuracy, %", lambda row: _banded(row["shots"], row), "examples a label", dots=True
     )
@@ -96,7 +96,7 @@ def accuracy_over_shots(rows: Sequence[Row], styles: Styles) -> Figure | None:
 
 
 def initialization_sensitivity(rows: Sequence[Row], styles: Styles, query: Query) -> Figure | None:
-    """Every run's validation accuracy: a dot for each seed and learning rate."""
+    """Return the figure of the validation accuracy of every run, with a dot for each seed and learning rate."""
     panels = []
     for dataset, group in _by(rows, "dataset"):
         strips = []
@@ -136,8 +136,12 @@ def initialization_sensitivity(rows: Sequence[Row], styles: Styles, query: Query
 
 
 def gradient_alignment(rows: Sequence[Row], styles: Styles) -> tuple[Figure | None, list[str]]:
-    """Normalized inner product of regulated support and query gradients, and what follows it; who measures none."""
-    # A gate lies between 0 and 1: 0 stands for a variant that has none.
+    """Return the figure of the normalized inner product of regulated support and query gradients.
+
+    It also shows the values that follow the inner product. The second item is a list of notes, which name the variants
+    that do not measure it.
+    """
+    # A gate is above 0: 0 stands for a variant without one.
     measured = [{**row, "gate": row["gate"] or None} for row in rows if row["similarity"] is not None]
     silent = in_order({row["variant"] for row in rows} - {row["variant"] for row in measured})
     titles = {
@@ -168,7 +172,7 @@ def gradient_alignment(rows: Sequence[Row], styles: Styles) -> tuple[Figure | No
 
 
 def training_losses(rows: Sequence[Row], held_out: Sequence[Row], styles: Styles) -> Figure | None:
-    """Support, query and held-out loss over meta-training."""
+    """Return the figure of the support, query and held-out loss over meta-training."""
     panels = []
     for column, title, axis in (
         ("query_loss", "Training: query loss", "after the inner step, mixed"),
@@ -202,7 +206,10 @@ def training_losses(rows: Sequence[Row], held_out: Sequence[Row], styles: Styles
 
 
 def tasks_learned(rows: Sequence[Row], styles: Styles) -> Figure | None:
-    """Held-out accuracy of each kind of task over meta-training, before and after the inner step, beside chance."""
+    """Return the figure of the held-out accuracy of each kind of task over meta-training.
+
+    It shows the accuracy before and after the inner step, beside chance.
+    """
     panels = []
     for kind, group in _by(rows, "kind"):
         series = []
@@ -242,7 +249,7 @@ def _right(row: Row) -> str:
 
 
 def learned_in_words(rows: Sequence[Row], variant: str) -> str:
-    """Return one sentence on whether a variant's best prompt solves held-out tasks; "" where nothing is known."""
+    """Return one sentence on whether a variant's best prompt solves held-out tasks, or "" if nothing is known."""
     best = [row for row in rows if row["best"] and row["variant"] == variant]
     learned = [f"{row['kind']} {_right(row)}" for row in best if row["learned"]]
     if not best:
@@ -257,7 +264,7 @@ def learned_in_words(rows: Sequence[Row], variant: str) -> str:
 
 
 def _joined(rows: Sequence[Row], held_out: Sequence[Row]) -> list[Row]:
-    """Losses of training and on held-out tasks, by variant and step."""
+    """Return the losses of training and on held-out tasks, joined by variant and step."""
     empty = {"query_loss": None, "support_loss": None, "held_out_loss": None}
     joined: dict[tuple[str, int], Row] = {}
     for row in (*rows, *held_out):
@@ -267,7 +274,7 @@ def _joined(rows: Sequence[Row], held_out: Sequence[Row]) -> list[Row]:
 
 
 def cluster_sizes(rows: Sequence[Row]) -> Figure | None:
-    """Sizes of the clusters, largest first."""
+    """Return the figure of the sizes of the clusters, largest first."""
     if not rows:
         return None
     series, told = [], []
@@ -292,7 +299,7 @@ def _by(rows: Sequence[Row], column: str) -> list[tuple[str, list[Row]]]:
 
 
 def _kept(rows: Sequence[Row], column: str = "method") -> list[str]:
-    """The methods or variants drawn as lines, in the order of rows of a table: as many as can be told apart."""
+    """Return the methods or variants to draw as lines, as many as can be told apart, in the order of a table."""
     return in_order(set(most_telling({row[column] for row in rows})[:MOST_LINES]))
 
 
@@ -311,7 +318,7 @@ def _panels(
     *,
     dots: bool = False,
 ) -> tuple[Lines, ...]:
-    """A panel for each dataset, a line for each method."""
+    """Return a panel for each dataset, with a line for each method."""
     panels, kept = [], _kept(rows)
     for dataset, group in _by(rows, "dataset"):
         curves = {method: [dot for row in curve if (dot := point(row))] for method, curve in _by(group, "method")}
@@ -353,7 +360,7 @@ def _variant_series(rows: Sequence[Row], styles: Styles, column: str, *, dots: b
 
 
 def _told(rows: Sequence[Row], what: str, column: str, unit: str, x: str = "step") -> str:
-    """A figure in words: where each of its lines ends."""
+    """Return a figure in words: the end of each of its lines."""
     ends = []
     for dataset, group in _by(rows, "dataset"):
         for method, curve in _by(group, "method"):
@@ -382,7 +389,7 @@ _TEXT = {"dataset", "method", "variant", "format", "kind"}
 
 
 def _data(key: str, rows: Sequence[Row], columns: Sequence[str]) -> Table:
-    """The rows behind a figure, as far as a person would read them."""
+    """Return the table of the rows behind a figure, at most MOST_ROWS of them."""
     shown = rows[:MOST_ROWS]
     cut = (f"The first {MOST_ROWS} of {len(rows):,} rows; the query gives all.",) if len(rows) > MOST_ROWS else ()
     return Table(

@@ -1,7 +1,7 @@
-"""The report as one HTML file that fetches nothing, made of the Jinja2 templates in `templates/`.
+"""The report as one HTML file that fetches nothing, made from the Jinja2 templates in `templates/`.
 
-Style, script and plots are in the file, and its content security policy forbids everything else. All text is escaped:
-the environment escapes by itself, and only plots are markup already.
+Style, script and plots are in the file, and its content security policy forbids everything else. The environment
+escapes all text; only plots are markup already.
 """
 
 import base64
@@ -72,13 +72,13 @@ def _kind(part: Part) -> str:
 
 
 def _prose(text: str) -> Markup:
-    """Return our own words as markup, in which backticks mark code."""
+    """Return the report's own prose as markup, in which backticks mark code."""
     escaped = str(escape(cleaned(text)))
     return Markup(_CODE.sub(r"<code>\1</code>", escaped))  # noqa: S704 - escaped above
 
 
 def _drawn(panel: Panel, figure: Figure, place: int) -> Markup:
-    """Return a panel as SVG; the first of a figure says the whole in words, the others name themselves."""
+    """Return a panel as SVG; the first panel of a figure has the text of the whole figure, the others only a name."""
     words = f"{figure.caption} {figure.alternative}"
     match panel:
         case Lines():

@@ -1,4 +1,4 @@
-"""The report's sections on where things come from: the DAG with what each stage took, and the lineage of the prompt."""
+"""The sections of the report on provenance: the DAG with the cost of each stage, and the lineage of the prompt."""
 
 import json
 
@@ -24,13 +24,13 @@ from tasks.report.parts import (
     words,
 )
 
-OWN = "report"  # the stage this is
-_SHORT = 12  # of a hash, where the whole is elsewhere
-_ALL_FILES = 6  # of a source that are named one by one
+OWN = "report"  # the stage of this module
+_SHORT = 12  # characters of a hash, if the whole is shown elsewhere
+_ALL_FILES = 6  # files of a source that are named one by one
 
 
 def pipeline_section(data: ReportData) -> Section:
-    """The DAG and a table of its stages."""
+    """Return the section with the DAG and a table of its stages."""
     boxes = [Box(one.name, _facts(one), one.upstream) for one in data.stages]
     boxes.append(Box(OWN, "this report", data.read_from))
     edges = "; ".join(f"{box.name} reads {', '.join(box.upstream) or 'what is outside'}" for box in boxes)
@@ -101,7 +101,7 @@ def _commit(commit: str | None) -> str:
 
 
 def lineage_section(data: ReportData) -> Section:
-    """Sources, filters with counts, prompts with hashes, parameters."""
+    """Return the section with sources, filters and their counts, prompts and their hashes, and parameters."""
     parts: list[Part] = [_source_table(data)]
     documents = data.rows["documents"]
     if documents:
@@ -226,7 +226,7 @@ def _value(value: object) -> str:
 
 
 def next_section(data: ReportData) -> Section:
-    """Commands to go on with."""
+    """Return the section with commands to continue with."""
     tune = data.params.tune
     sweep = ("supmer run -S 'tune.shot_sweep=[4,8,32]'", "measure other numbers of examples")
     lines: list[tuple[str, str]] = [
@@ -247,7 +247,7 @@ def next_section(data: ReportData) -> Section:
 
 
 def _with_a_tuned_prompt(data: ReportData) -> list[tuple[str, str]]:
-    """What can be done with the tuned prompt that validation likes best, if there is one."""
+    """Return commands for tuning, and for the tuned prompt with the best validation score, if there is one."""
     tuned = [row for row in data.rows["prompts"] if row["validation"] is not None]
     lines = [
         ("supmer tune --data my.jsonl --text review --label stars --output my-prompt", "tune on your own examples")

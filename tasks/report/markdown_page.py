@@ -1,4 +1,4 @@
-"""The report in Markdown: the same sections and tables; figures by their words and data."""
+"""The report in Markdown: the same sections and tables; a figure is shown by its alternative text and data."""
 
 import re
 from collections.abc import Iterator
@@ -7,11 +7,11 @@ from tasks.report.parts import Cell, Commands, Figure, Note, Origin, Part, Repor
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-_DATA_ROWS = 20  # of a figure
+_DATA_ROWS = 20  # rows of a figure's data
 
 
 def markdown(report: Report) -> str:
-    """The whole file."""
+    """Return the whole file."""
     lines = [f"# {escaped(report.title)}", "", *(f"{escaped(line)}\n" for line in report.summary)]
     lines += [f"- {escaped(name)}: {escaped(value)}" for name, value in report.facts]
     for section in report.sections:
@@ -20,13 +20,13 @@ def markdown(report: Report) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown prints as it is, on one line; words between backticks stay code."""
+    """Return text that Markdown prints unchanged on one line; words between backticks stay code."""
     parts = re.split(r"(`[^`]+`)", _UNPRINTABLE.sub(" ", text))
     return "".join(part if number % 2 else _SPECIAL.sub(r"\\\1", part) for number, part in enumerate(parts))
 
 
 def _data(text: str) -> str:
-    """Text from data: nothing in it is markup, not even backticks."""
+    """Return text from data, in which nothing is markup, not even backticks."""
     return _SPECIAL.sub(r"\\\1", _UNPRINTABLE.sub(" ", text)).replace("\n", " / ")
 
 

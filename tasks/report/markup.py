@@ -1,4 +1,4 @@
-"""Elements of the plots, in which every text is escaped: only markup that `tag` made is taken as it is."""
+"""Elements of the plots, in which every text is escaped: only markup that `tag` made is inserted unchanged."""
 
 import re
 
@@ -10,7 +10,10 @@ Content = str | Markup | None
 
 
 def tag(element: str, /, *children: Content, **attributes: object) -> Markup:
-    """An element; `class_` is class, `aria_label` aria-label; None and False leave an attribute out, True is bare."""
+    """Return an element; `class_` is class, `aria_label` aria-label.
+
+    An attribute with the value None or False is left out, one with True has no value.
+    """
     listed = Markup("").join(
         Markup(" {}").format(_name(key)) if value is True else Markup(' {}="{}"').format(_name(key), cleaned(value))
         for key, value in attributes.items()
@@ -20,14 +23,14 @@ def tag(element: str, /, *children: Content, **attributes: object) -> Markup:
 
 
 def inner(*children: Content) -> Markup:
-    """Children one after the other, plain text escaped."""
+    """Return the children joined, with plain text escaped."""
     return Markup("").join(
         child if isinstance(child, Markup) else cleaned(child) for child in children if child is not None
     )
 
 
 def cleaned(value: object) -> str:
-    """Text without characters that neither print nor belong into HTML; markup as it is."""
+    """Return text without unprintable characters, which do not belong in HTML; markup is returned unchanged."""
     return value if isinstance(value, Markup) else _UNPRINTABLE.sub(" ", str(value))
 
 

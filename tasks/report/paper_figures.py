@@ -1,4 +1,4 @@
-"""The paper's own figures, to stand beside ours: paper_figures.txt, read."""
+"""The paper's own figures from paper_figures.txt, for comparison."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Figures = dict[tuple[str, str], PaperFigure]
 
 
 def paper_figures(backbone: str, experiment: str) -> Figures:
-    """Every figure of a backbone (t5-base, flan-t5-xl) and an experiment (few-shot, domains)."""
+    """Return every figure of a backbone (t5-base, flan-t5-xl) and an experiment (few-shot, domains)."""
     return _tables()[backbone, experiment]
 
 

@@ -1,22 +1,22 @@
-"""What a report is made of: sections of tables, figures, samples and notes, the same for HTML and for Markdown."""
+"""The parts of a report: sections of tables, figures, samples and notes, the same for HTML and for Markdown."""
 
 from dataclasses import dataclass, field
 from itertools import groupby
 
 from storage.queries.report_queries import Query
 
-NONE = "–"  # what a cell without a value shows
+NONE = "–"  # shown in a cell without a value
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its text, what it is sorted by, and what stands with a figure of a result table.
+    """A cell: its text, the value to sort by, and the additions to a figure of a result table.
 
     Attributes:
-        deviation: printed as a subscript.
-        best: the best of its column.
+        deviation: shown as a subscript.
+        best: True if it is the best of its column.
         beside: the paper's figure.
-        code: printed as typed: hashes, parameters, ids.
+        code: True if it is shown as code: hashes, parameters, ids.
     """
 
     text: str
@@ -29,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column; `group` spans the neighbours that have the same."""
+    """A column; neighbouring columns with the same `group` share a heading."""
 
     title: str
     numeric: bool = False
@@ -38,7 +38,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a part comes from: the queries that made it, or else a command that shows the same."""
+    """The origin of a part: the queries that made it, or a command that shows the same."""
 
     queries: tuple[Query, ...] = ()
     command: str = ""
@@ -71,7 +71,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a series, with the edges of its band where it has one."""
+    """A point of a series, with the edges of its band if it has one."""
 
     x: float
     y: float
@@ -81,7 +81,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """A named line; `style` numbers its colour and dashes, `dots` draws its points too."""
+    """A named line; `style` numbers its colour and dashes, and `dots` is True if its points are drawn, too."""
 
     name: str
     style: int
@@ -103,7 +103,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Dot:
-    """A run in a strip; `filled` if it was the chosen one of its seed."""
+    """A run in a strip; `filled` is True if it was chosen for its seed."""
 
     x: float
     filled: bool
@@ -112,7 +112,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Strips:
-    """A panel of rows of dots over one x axis: (name, style, dots, middle) for each."""
+    """A panel of rows of dots over one x axis; each row is (name, style, dots, middle)."""
 
     title: str
     x_title: str
@@ -140,7 +140,7 @@ Panel = Lines | Strips | Graph
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels under one caption, said in words by `alternative`, with their data as a table."""
+    """Panels under one caption, with an `alternative` text in words and their data as a table."""
 
     key: str
     caption: str
@@ -161,7 +161,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Sample:
-    """An example: where it is from, its input in pieces, its target."""
+    """An example: its origin, its input in pieces, its target."""
 
     title: str
     about: str
@@ -188,7 +188,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands to type, each with what it does."""
+    """Commands to type, each with a description."""
 
     lines: tuple[tuple[str, str], ...]
 
@@ -208,7 +208,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole: a title, what there is to say at once, facts in a row, and the sections."""
+    """The whole report: a title, a summary, a row of facts, and the sections."""
 
     title: str
     summary: tuple[str, ...]
@@ -218,10 +218,10 @@ class Report:
 
 
 def words(text: object, *, code: bool = False) -> Cell:
-    """A cell of text."""
+    """Return a cell of text."""
     return Cell(str(text), str(text), code=code)
 
 
 def number(value: float | None, form: str = ",") -> Cell:
-    """A cell of a number; a dash where there is none."""
-    return Cell(NONE, None) if value is None else Cell(format(value, form), +value)  # + turns True into 1, to sort by
+    """Return a cell of a number, or of a dash if there is none."""
+    return Cell(NONE, None) if value is None else Cell(format(value, form), +value)  # + turns True into 1, for sorting

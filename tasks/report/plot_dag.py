@@ -1,4 +1,4 @@
-"""The DAG as inline SVG: stages one below the other, an arc for each dependency, fit for a phone."""
+"""The DAG as inline SVG: stages in a column, an arc for each dependency, narrow enough for a phone."""
 
 from markupsafe import Markup
 
@@ -10,7 +10,7 @@ _BOX, _GAP, _LEFT, _RIGHT = 44, 14, 2, 214
 
 
 def dag(graph: Graph, name: str) -> Markup:
-    """Boxes in order; what depends on its neighbour is joined by a line, the rest by arcs on the right."""
+    """Return the boxes in order, with lines between neighbours and arcs on the right for other dependencies."""
     tops = {box.name: 4 + number * (_BOX + _GAP) for number, box in enumerate(graph.boxes)}
     height = len(graph.boxes) * (_BOX + _GAP) - _GAP + 8
     order = list(tops)
@@ -41,7 +41,7 @@ def dag(graph: Graph, name: str) -> Markup:
 
 
 def _edge(above: int, below: int, top: float, bottom: float, share: float) -> Markup:
-    """A straight line to the neighbour; else an arc, the wider the further, arriving at a height of its own."""
+    """Return a straight line to a neighbour, or an arc, wider for longer distances, that ends at its own height."""
     if below - above == 1:
         middle = (_LEFT + _RIGHT) / 2
         return _arrow(f"M{middle:g},{top + _BOX} L{middle:g},{bottom - 1}", middle, bottom, down=True)

@@ -1,4 +1,4 @@
-"""Axes: round ticks, a scale from values to places, labels that do not overlap."""
+"""Axes: round ticks, a scale from values to positions, labels that do not overlap."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scale:
-    """Values from `low` to `high` on places from `start` to `end`."""
+    """A mapping of values from `low` to `high` to positions from `start` to `end`."""
 
     low: float
     high: float
@@ -16,12 +16,12 @@ class Scale:
     ticks: tuple[float, ...]
 
     def __call__(self, value: float) -> float:
-        """The place of a value."""
+        """Return the position of a value."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
 def scale(values: Sequence[float], start: float, end: float, count: int = 5, *, tight: bool = False) -> Scale:
-    """A scale that holds all values; from tick to tick, or `tight` from the lowest to the highest."""
+    """Return a scale for all values: from tick to tick, or, if `tight`, from the lowest to the highest value."""
     low, high = min(values), max(values)
     if high - low < 1e-9 * max(abs(low), abs(high), 1e-9):
         room = max(abs(low) * 0.05, 0.5)
@@ -36,20 +36,20 @@ def scale(values: Sequence[float], start: float, end: float, count: int = 5, *, 
 
 
 def round_step(least: float) -> float:
-    """The smallest of 1, 2, 2.5 and 5 times a power of ten that is not below `least`."""
+    """Return the smallest of 1, 2, 2.5 and 5 times a power of ten that is not below `least`."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
 def shown(value: float) -> str:
-    """A tick's number, as short as it can be."""
+    """Return the number of a tick, as short as possible."""
     if abs(value) >= 10_000:
         return f"{value / 1000:g}k"
     return f"{value:.6g}".replace("-", "−")
 
 
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places of labels moved apart until neighbours are `gap` away, within the bounds as far as they fit."""
+    """Return the positions of labels, moved apart until neighbours are `gap` apart, within the bounds if they fit."""
     order = sorted(range(len(places)), key=lambda number: places[number])
     moved = [places[number] for number in order]
     for _ in range(100):

@@ -12,13 +12,13 @@ from tasks.report.plot_scales import Scale, scale, shown, spread
 
 WIDTH, HEIGHT = 340, 230
 _TOP, _BOTTOM, _LEFT = 42, 40, 40
-_LETTER, _LINE = 6.6, 14.0  # room of a label's letter and of its line
+_LETTER, _LINE = 6.6, 14.0  # width of a letter of a label, and height of its line
 _STYLES, _DASHES = 7, ("none", "6 3", "2 3", "8 3 2 3")
 _ROW = 34  # height of a strip
 
 
 def lines(panel: Lines, name: str) -> Markup:
-    """A panel of lines, named at their ends, with a band where the points have one."""
+    """Return a panel of lines that are named at their ends, with a band if the points have one."""
     longest = max((len(series.name) for series in panel.series if series.labelled), default=0)
     right = WIDTH - 14 - min(longest * _LETTER, 110)
     points = [point for series in panel.series for point in series.points]
@@ -73,7 +73,7 @@ def _grid(x: Scale, y: Scale, x_title: str, right: float) -> Markup:
 
 
 def style_class(style: int) -> str:
-    """The class of a colour."""
+    """Return the CSS class of a style's colour."""
     return f"s{style % _STYLES}"
 
 
@@ -120,7 +120,7 @@ def _end_labels(every: Sequence[Series], y: Scale, right: float) -> Markup:
 
 
 def _hover(panel: Lines, x: Scale) -> str:
-    """What the script needs to say the values under the pointer."""
+    """Return, as JSON, the values that the script shows under the pointer."""
     steps = sorted({point.x for series in panel.series for point in series.points})
     told = []
     for series in panel.series:
@@ -136,7 +136,7 @@ def _said(value: float, low: float | None) -> str:
 
 
 def strips(panel: Strips, name: str) -> Markup:
-    """Rows of dots, a tick at their middle; chosen runs are filled."""
+    """Return a panel of rows of dots, with a mark at the middle of each row; chosen runs are filled."""
     height = _TOP + _ROW * len(panel.rows) + _BOTTOM
     longest = max(len(row[0]) for row in panel.rows)
     left = min(longest * _LETTER + 12, 120)
@@ -170,7 +170,7 @@ def strips(panel: Strips, name: str) -> Markup:
 
 
 def _lifts(places: Sequence[float]) -> list[float]:
-    """How far each of some dots is moved up or down, so that equal ones are seen apart."""
+    """Return the distance by which each dot is moved up or down, so that equal dots can be told apart."""
     lifts = [0.0] * len(places)
     order = sorted(range(len(places)), key=lambda number: places[number])
     run = 0

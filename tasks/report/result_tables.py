@@ -1,4 +1,4 @@
-"""The result tables in the paper's form: mean with deviation, best in bold, the average, the paper's figure beside."""
+"""The result tables in the paper's form: mean with deviation, best in bold, average, and the paper's figure beside."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from tasks.report.parts import NONE, Cell, Column, Origin, Table
 FEW_SHOT, DOMAINS = "few-shot", "domains"
 PAPER_NAMES = {"t5-base": "T5-base", "flan-t5-xl": "Flan-T5-XL"}
 _AS = "as in the paper"
-_DIGITS = 4  # of metrics.json
+_DIGITS = 4  # digits of a figure in metrics.json
 
 
 @dataclass(frozen=True)
 class Score:
-    """A method on a dataset, in percent; no deviation with one seed."""
+    """The score of a method on a dataset, in percent; with one seed there is no deviation."""
 
     mean: float
     deviation: float | None
@@ -41,14 +41,14 @@ def few_shot_scores(rows: Sequence[Row], tune: TuneParams) -> Scores:
 
 
 def domain_scores(rows: Sequence[Row], tune: TuneParams) -> Scores:
-    """Return the scores of what was tuned on the source domain, on every domain."""
+    """Return the scores of prompts that were tuned on the source domain, on every domain."""
     domains = {tune.domains.source, *tune.domains.targets}
     chosen = [row for row in rows if row["dataset"] == tune.domains.source and row["tested_on"] in domains]
     return _scores(chosen, tune.shots)
 
 
 def _scores(rows: Sequence[Row], shots: int) -> Scores:
-    """Of methods that use examples, those with the main number of them; inference may say 0."""
+    """Return the scores with `shots` examples, and those of methods that use none, whose number may be 0."""
     scores: Scores = {}
     for row in rows:
         if row["mean"] is not None and row["shots"] in {shots, 0, None}:
@@ -58,7 +58,7 @@ def _scores(rows: Sequence[Row], shots: int) -> Scores:
 
 
 def result_tables(rows: Sequence[Row], tune: TuneParams, report: ReportParams) -> list[Table]:
-    """The few-shot table and the domain table, each where there is something to show."""
+    """Return the few-shot table and the domain table, each only if it has something to show."""
     tables = []
     few_shot, domains = few_shot_scores(rows, tune), domain_scores(rows, tune)
     if few_shot:
@@ -122,20 +122,20 @@ def _cell(score: Score | None, figure: PaperFigure | None) -> Cell:
 
 
 def _average(scores: Sequence[Score | None], figure: PaperFigure | None) -> Cell:
-    """Means of means and of deviations, as the paper has them; in brackets where a dataset is missing."""
+    """Return the means of means and of deviations, as in the paper; in brackets if a dataset is missing."""
     there = [score for score in scores if score is not None]
     if not there:
         return Cell(NONE, None, beside=_printed(figure))
     average = mean(score.mean for score in there)
     known = [score.deviation for score in there if score.deviation is not None]
     deviation = f"{mean(known):.1f}" if len(known) == len(there) else ""
-    if len(there) < len(scores):  # not to be ranked among averages over all
+    if len(there) < len(scores):  # not ranked among averages over all datasets
         return Cell(f"({average:.1f})", None, deviation, beside=_printed(figure))
     return Cell(f"{average:.1f}", average, deviation, beside=_printed(figure))
 
 
 def _paper_average(paper: Figures, method: str, names: Sequence[str]) -> PaperFigure | None:
-    """The average as printed where our columns are the paper's; else that of the columns we have."""
+    """Return the printed average if the columns are the paper's, else the average over the columns there are."""
     every = {dataset for _, dataset in paper} - {AVERAGE}
     if set(names) == every:
         return paper.get((method, AVERAGE))
@@ -155,13 +155,13 @@ def _printed(figure: PaperFigure | None) -> str:
 
 
 def _with_best(rows: Sequence[list[Cell]]) -> list[list[Cell]]:
-    """Mark the highest figure of each column, every one that prints so; none where all are alike."""
+    """Mark the highest figures of each column, as printed; mark none if all are equal."""
     marked = [list(row) for row in rows]
     for place in range(1, len(rows[0]) if rows else 0):
         values = [row[place].value for row in rows]
         numbers = [value for value in values if isinstance(value, float)]
         if len({f"{value:.1f}" for value in numbers}) < 2:
-            continue  # nobody is better than the others
+            continue  # no method is better than the others
         for row in marked:
             cell = row[place]
             if isinstance(cell.value, float) and f"{cell.value:.1f}" == f"{max(numbers):.1f}":
@@ -193,7 +193,7 @@ def _notes(
     ]
     if fewer:
         notes.append(f"Without a score for every seed: {', '.join(fewer)}.")
-    tuned_once = key == DOMAINS  # the same runs in every column
+    tuned_once = key == DOMAINS  # every column has the same runs
     troubled = {
         f"{label(method).title}{'' if tuned_once else f' on {dataset}'} ({score.troubled} of {score.runs})"
         for (method, dataset), score in scores.items()
@@ -205,7 +205,7 @@ def _notes(
 
 
 def _tested_on(names: Sequence[str], scores: Scores) -> list[str]:
-    """Return a note on the number of test examples, and on the error that a figure has by their choice alone."""
+    """Return a note on the number of test examples, and on the standard error that follows from their choice alone."""
     tests = [
         (name, score.mean, score.examples)
         for name in names
@@ -224,7 +224,10 @@ def _tested_on(names: Sequence[str], scores: Scores) -> list[str]:
 
 
 def result_metrics(rows: Sequence[Row], tune: TuneParams) -> dict[str, Any]:
-    """The figures of both tables for `dvc metrics`: mean, deviation and seeds by experiment, dataset and method."""
+    """Return the figures of both tables for `dvc metrics`, by experiment, dataset and method.
+
+    A figure has a mean, a deviation and the number of seeds.
+    """
     metrics: dict[str, Any] = {}
     for key, scores in ((FEW_SHOT, few_shot_scores(rows, tune)), (DOMAINS, domain_scores(rows, tune))):
         experiment: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The report as a whole: what is said first, and its sections in order."""
+"""The report as a whole: the summary, and the sections in order."""
 
 from collections.abc import Sequence
 
@@ -23,11 +23,11 @@ from tasks.report.lineage_sections import lineage_section, next_section, pipelin
 from tasks.report.parts import Cell, Column, Note, Origin, Part, Report, Samples, Section, Table, number, words
 from tasks.report.result_tables import PAPER_NAMES, result_metrics, result_tables
 
-_ALIKE = 0.05  # points: less than a printed digit
+_ALIKE = 0.05  # points; smaller than a printed digit
 
 
 def build(data: ReportData) -> Report:
-    """Put the report together."""
+    """Return the report."""
     params, rows = data.params, data.rows
     styles = styles_of(
         {row["method"] for name in ("curves", "shots", "sensitivity") for row in rows[name]}
@@ -52,9 +52,9 @@ def build(data: ReportData) -> Report:
 
 
 def _summary(tables: Sequence[Table], learned: str) -> list[str]:
-    """The last column of each table in words: the best, and the methods that matter most, in their order.
+    """Return the last column of each table in words: the best, and the methods that matter most, in their order.
 
-    What meta-training learned comes after the results; that it learned nothing comes first.
+    The sentence on what meta-training learned comes after the results, but first if it learned nothing.
     """
     summarized = {method.title for method in METHODS.values() if method.summarized}
     lines = []
@@ -93,7 +93,7 @@ def _verdict(table: Table) -> list[str]:
 
 
 def _compared(ours: str, our_cell: Cell, theirs: str, their_cell: Cell) -> str:
-    """One sentence on a difference, as the printed figures have it, and on whether the seeds' deviations cover it."""
+    """Return a sentence on a difference of printed figures, and on whether the deviations over seeds cover it."""
     difference = float(our_cell.text) - float(their_cell.text)
     if abs(difference) < _ALIKE:
         return f"{ours} and {theirs} are alike."
@@ -109,7 +109,7 @@ def _compared(ours: str, our_cell: Cell, theirs: str, their_cell: Cell) -> str:
 
 
 def _facts(data: ReportData) -> list[tuple[str, str]]:
-    """The run in a few pairs of words."""
+    """Return the run in a few pairs of words."""
     params = data.params
     documents = data.rows["documents"]
     tasks = sum(row["train_tasks"] for row in data.rows["tasks"])

@@ -1,4 +1,4 @@
-"""Examples of tasks in the words the model sees: the template filled in, texts cut to length, centroids marked."""
+"""Examples of tasks as the model sees them: the template filled in, texts cut to length, centroids marked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from storage.sources.source import MANIFEST, read_manifest
 
 @dataclass(frozen=True)
 class InWords:
-    """An example as one string with its spans, and its target; numbers of tokens where there is a tokenizer."""
+    """An example as one string with its spans, and its target; the numbers of tokens are None without a tokenizer."""
 
     rendered: Rendered
     target: str
@@ -20,7 +20,7 @@ class InWords:
 
 
 def backbone_tokenizer(root: Path, backbone: Path, max_length: int) -> TemplateTokenizer | None:
-    """The acquired backbone's, wherever its files lie; None where transformers would have to make a fast one first."""
+    """Return the tokenizer of the acquired backbone; None if transformers would have to make a fast one first."""
     if not (root / backbone / MANIFEST).is_file():
         return None
     folder = root / read_manifest(root / backbone)[0].folder
@@ -30,7 +30,7 @@ def backbone_tokenizer(root: Path, backbone: Path, max_length: int) -> TemplateT
 def in_words(
     template: Template, label: int, texts: Sequence[str], slots: Sequence[str], tokenizer: TemplateTokenizer | None
 ) -> InWords:
-    """Fill in a template; `slots` are the words that stand for centroids."""
+    """Return the filled-in template; `slots` are the words that stand for centroids."""
     shown, tokens, full = _cut(template, texts, tokenizer)
     return InWords(template.render(shown, slots), template.target(label), tokens, full)
 

@@ -1,4 +1,4 @@
-"""Stage `report`: all that was measured on one page, as HTML, as Markdown, and as metrics for DVC."""
+"""Stage `report`: all measurements on one page, as HTML, as Markdown, and as metrics for DVC."""
 
 import orjson
 
@@ -13,7 +13,7 @@ from tasks.stage.contract import Record, Stage
 
 
 def run(stage: Stage) -> Record:
-    """Ask, draw and write."""
+    """Query the tables, build the report, and write it."""
     data = gather(stage)
     report = build(data)
     write_bytes(stage.output(paths.REPORT_PAGE), page(report).encode())

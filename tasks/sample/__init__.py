@@ -1,1 +1,1 @@
-"""Stage `sample`: documents drawn, filtered, deduplicated and split into sentences."""
+"""Stage `sample`: draw, filter and deduplicate documents, and split them into sentences."""

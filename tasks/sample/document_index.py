@@ -1,4 +1,4 @@
-"""The first pass: what each document is, what the filters say of it, and the keys of its bands."""
+"""The first pass of sampling: the facts of each document, the verdict of the filters, and the keys of its bands."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,25 +29,25 @@ PARAMS = (
     "min_alphabetic_share",
     "max_repeated_line_share",
 )
-_BATCH_BYTES = 200_000  # texts hashed at once: measured fastest, the arrays stay in the processor's cache
-_LONGEST_HASHED = 2_000_000  # characters: what is equal so far is near enough, and bounds the memory
+_BATCH_BYTES = 200_000  # bytes of text hashed at once: measured fastest, the arrays stay in the processor's cache
+_LONGEST_HASHED = 2_000_000  # characters; texts that are equal so far are near duplicates, and memory is bounded
 _FLUSH_ROWS = 8_192
 
 
 def index_params(params: SampleParams) -> Record:
-    """The parameters an index depends on."""
+    """Return the parameters that an index depends on."""
     chosen: Record = params.model_dump(include=set(PARAMS))
     near = params.near_duplicates
     return chosen | {"near_duplicates": near.model_dump() if near.enabled else {"enabled": False}}
 
 
 def band_names(near: NearDuplicateParams) -> list[str]:
-    """The columns that hold the keys of the bands."""
+    """Return the columns that hold the keys of the bands."""
     return [f"band_{band:02d}" for band in range(near.bands)] if near.enabled else []
 
 
 def normalized(text: str | None) -> str:
-    """The text that ids, lengths and offsets refer to: line breaks as \\n, no white space around it."""
+    """Return the text that ids, lengths and offsets refer to: line breaks as \\n, no white space around it."""
     if text is None:
         return ""
     if "\r" in text:
@@ -68,7 +68,7 @@ def index(payload: Record, folder: Path) -> Record:
 
 
 class _Index:
-    """The rows of one index, gathered until they make a batch."""
+    """The rows of one index, gathered into batches."""
 
     def __init__(self, params: SampleParams) -> None:
         self._params = params
@@ -80,7 +80,7 @@ class _Index:
         self._pending_bytes = 0
 
     def batches(self, documents: Iterator[Document]) -> Iterator[pa.RecordBatch]:
-        """The index of the documents, batch by batch."""
+        """Yield the index of the documents, batch by batch."""
         for document in documents:
             text = normalized(document.text)
             encoded = text.encode()

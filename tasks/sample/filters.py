@@ -1,4 +1,4 @@
-"""Which documents are fit for training: few tests after Gopher (Rae et al. 2021), each with a name and a parameter."""
+"""Filters for documents: a few tests after Gopher (Rae et al. 2021), each with a name and a parameter."""
 
 import re
 import string
@@ -10,41 +10,41 @@ import py3langid
 from tasks.params.schema import SampleParams
 from tasks.sample.words import Words, words_of
 
-_SAMPLES = (300, 1_500)  # characters in which English is looked for: a glance, then a look
-_MODEL_SAMPLE = 600  # the model costs 1 µs a character, and 600 decide
-_CLEAR_SHARE = 0.12  # of the words; running English has 0.25 and more, other languages below 0.02
+_SAMPLES = (300, 1_500)  # characters in which English words are counted: first few, then more
+_MODEL_SAMPLE = 600  # the model takes 1 µs for a character, and 600 are enough
+_CLEAR_SHARE = 0.12  # share of the words; running English has 0.25 and more, other languages below 0.02
 _NOT_LETTERS = re.compile(r"[\W\d_]+")
 _ASCII = bytes(range(128))
 _ASCII_SPACE = b" \t\n\r\x0b\x0c"
 _ASCII_LETTERS = string.ascii_letters.encode()
-# Words that only English has, none of them shared with another language in Latin script.
+# Words of English alone: no other language in Latin script has them.
 _ENGLISH_WORDS = """the of and to that for with was from by are this which were has have had been their his she they
     would there about could should through these those because when what who how your our its"""
 _ENGLISH = frozenset(_ENGLISH_WORDS.split())
 
 
 class Rejection(NamedTuple):
-    """Why a document is left out: the name of the test, and the figure that failed it."""
+    """The reason to leave a document out: the name of the test, and the figure that failed it."""
 
     reason: str
     detail: str
 
 
 class Inspection(NamedTuple):
-    """What the filters found: the words, and the first test failed, if any."""
+    """The result of the filters: the words, and the first test that failed, if any."""
 
     words: Words
     rejection: Rejection | None
 
 
 def inspect(text: str, encoded: bytes, params: SampleParams) -> Inspection:
-    """Put a document, given with its UTF-8 bytes, to every test; the first failure counts."""
+    """Apply every test to a document, given with its UTF-8 bytes; the first failure counts."""
     words = words_of(text, encoded)
     return Inspection(words, next(_rejections(text, encoded, words.number, params), None))
 
 
 def _rejections(text: str, encoded: bytes, words: int, params: SampleParams) -> Iterator[Rejection]:
-    """The tests failed, in order; asked for one, it makes no further test."""
+    """Yield the failed tests in order; no test is made before it is needed."""
     if not words:
         yield Rejection("empty", "no text")
     if words < params.min_words:
@@ -65,7 +65,7 @@ def _rejections(text: str, encoded: bytes, words: int, params: SampleParams) -> 
 
 
 def alphabetic_share(text: str, encoded: bytes) -> float:
-    """Letters among the characters that are not white space."""
+    """Return the share of letters among the characters that are not white space."""
     others = encoded.translate(None, _ASCII_LETTERS)
     letters = len(encoded) - len(others)
     visible = len(text) - len(others) + len(others.translate(None, _ASCII_SPACE))
@@ -75,15 +75,16 @@ def alphabetic_share(text: str, encoded: bytes) -> float:
 
 
 def repeated_line_share(text: str) -> float:
-    """Lines that occurred before, among the lines that are not blank."""
+    """Return the share of lines that occurred before, among the lines that are not blank."""
     lines = [line for line in text.split("\n") if line and not line.isspace()]
     return 1 - len(set(lines)) / len(lines) if lines else 0.0
 
 
 def language_of(text: str, expected: str) -> str:
-    """The ISO 639-1 code of the text's language, judged by its beginning.
+    """Return the ISO 639-1 code of the text's language, judged by its beginning.
 
-    Clear English is told by its small words, which costs a hundredth of the model; everything else by the model.
+    Clear English is recognized by its function words, at a hundredth of the cost of the model; other texts by the
+    model.
     """
     if expected == "en":
         for length in _SAMPLES:
@@ -95,5 +96,5 @@ def language_of(text: str, expected: str) -> str:
 
 
 def known_languages() -> frozenset[str]:
-    """The codes that the language filter can tell."""
+    """Return the codes that the language filter can recognize."""
     return frozenset(code for code, _ in py3langid.rank("text"))

@@ -1,6 +1,7 @@
 """MinHash over word shingles, cut into bands: texts with an equal band key are near duplicates (Broder 1997).
 
-Everything is wrapping integer arithmetic in numpy over a batch of documents at once: exact, the same on every machine.
+All arithmetic is on wrapping integers in numpy, over a batch of documents at once: exact, and the same on every
+machine.
 """
 
 from collections.abc import Sequence
@@ -14,12 +15,12 @@ Words = NDArray[np.uint64]
 _SPACE = 0x20
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 _MASK = (1 << 64) - 1
-# ASCII letters to lower case, other ASCII characters to space; bytes of other scripts stay as they are.
+# Maps ASCII letters to lower case and other ASCII characters to space; bytes of other scripts stay as they are.
 _FOLD = bytes(byte if byte >= 0x80 or chr(byte).isalnum() else _SPACE for byte in bytes(range(256)).lower())
 
 
 def band_keys(texts: Sequence[str], shingle_words: int, bands: int, rows: int) -> NDArray[np.uint64]:
-    """One key for each band of each text, `[texts, bands]`.
+    """Return one key for each band of each text, `[texts, bands]`.
 
     Two texts whose sets of shingles have Jaccard similarity J agree on a given band with probability J^rows.
     """
@@ -40,13 +41,13 @@ def band_keys(texts: Sequence[str], shingle_words: int, bands: int, rows: int) -
 
 
 def _shingles(texts: Sequence[str], shingle_words: int) -> tuple[NDArray[np.uint32], NDArray[np.intp]]:
-    """Hashes of all runs of `shingle_words` words, and where each text's run of hashes starts.
+    """Return the hashes of all runs of `shingle_words` words, and the start of each text's hashes.
 
     A text of fewer words is one shingle.
     """
     words, counts = _word_hashes(texts)
     owner = np.repeat(np.arange(len(texts)), counts)
-    # As many zeros after each text as a shingle has words: none reaches into the next text, even from an empty one.
+    # Add a zero for each word of a shingle after each text: none reaches into the next text, even from an empty one.
     spread = np.zeros(len(words) + shingle_words * len(texts), np.uint64)
     spread[np.arange(len(words)) + owner * shingle_words] = words
     rolled = np.zeros(len(spread) - shingle_words + 1, np.uint64)
@@ -60,14 +61,14 @@ def _shingles(texts: Sequence[str], shingle_words: int) -> tuple[NDArray[np.uint
 
 
 def _word_hashes(texts: Sequence[str]) -> tuple[Words, NDArray[np.intp]]:
-    """A hash of every word of every text, in order, and the number of words of each text."""
+    """Return a hash of every word of every text, in order, and the number of words of each text."""
     encoded = [text.encode("utf-8", "surrogatepass").translate(_FOLD) for text in texts]
     data = np.frombuffer(b" " + b" ".join(encoded) + b" ", np.uint8)
     is_letter = data != _SPACE
     edges = np.flatnonzero(is_letter[1:] != is_letter[:-1]) + 1
     begins, ends = edges[::2], edges[1::2]
     powers, inverses = _powers(1 << len(data).bit_length())
-    # Prefix sums of byte·base^position; a word's hash is a difference, moved back to position 0.
+    # Prefix sums of byte·base^position; a word's hash is a difference of two, moved back to position 0.
     prefix = np.zeros(len(data) + 1, np.uint64)
     np.cumsum(data * powers[: len(data)], out=prefix[1:])
     hashes = _mixed((prefix[ends] - prefix[begins]) * inverses[begins])
@@ -84,7 +85,7 @@ def _mixed(values: Words) -> Words:
 
 @cache
 def _powers(length: int) -> tuple[Words, Words]:
-    """The powers of the base and of its inverse, modulo 2^64."""
+    """Return the powers of the base and of its inverse, modulo 2^64."""
     inverse = pow(_BASE, -1, 1 << 64)
     tables = []
     for base in (_BASE, inverse):
@@ -96,7 +97,7 @@ def _powers(length: int) -> tuple[Words, Words]:
 
 @cache
 def _permutations(count: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Odd multipliers and addends of `count` permutations of the 32-bit numbers."""
+    """Return the odd multipliers and the addends of `count` permutations of the 32-bit numbers."""
     counters = np.arange(1, 2 * count + 1, dtype=np.uint64) * np.uint64(_BASE)
     drawn = (_mixed(counters) >> np.uint64(32)).astype(np.uint32)
     return drawn[:count] | np.uint32(1), drawn[count:]

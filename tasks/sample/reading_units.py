@@ -1,6 +1,6 @@
-"""Units of reading: the corpus cut by content alone, so that a new file leaves most units of the others as they were.
+"""Units of reading: the corpus is cut by content alone, so that a new file leaves the units of other files unchanged.
 
-All of them, but for text files that share a unit: see `_grouped`.
+Text files that share a unit are the exception: see `_grouped`.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ from storage.records.parts import Part, cut
 from storage.sources.source import AcquiredSource, SourceFile
 from tasks.stage.contract import Record
 
-_GROUP_FILES = 1024  # text files a group, on average
+_GROUP_FILES = 1024  # text files in a group, on average
 _NAME_LENGTH = 96
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True)
 class Unit:
-    """The input of one shard function: one part of a large file, or a group of text files.
+    """The input of one shard function: a part of a large file, or a group of text files.
 
     `number` counts the units of a file; `size` is in bytes on disk.
     """
@@ -35,11 +35,11 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """The unit's file; for a group, its first."""
+        """The name of the unit's file; for a group, of its first file."""
         return self.parts[0].name
 
     def payload(self) -> Record:
-        """Return all that the unit's content depends on."""
+        """Return everything that the unit's content depends on."""
         parts = [
             {"name": part.name, "sha256": sha256, "start": part.start, "stop": part.stop}
             for part, sha256 in zip(self.parts, self.hashes, strict=True)
@@ -47,12 +47,12 @@ class Unit:
         return {"parts": parts}
 
     def hint(self) -> Record:
-        """Return where the unit lies today."""
+        """Return the present location of the unit."""
         return {"paths": [str(part.path) for part in self.parts]}
 
 
 def parts_of(payload: Record) -> list[Part]:
-    """The parts of a unit, from its payload and hint."""
+    """Return the parts of a unit, from its payload and hint."""
     return [
         Part(Path(path), part["name"], part["start"], part["stop"])
         for part, path in zip(payload["parts"], payload["paths"], strict=True)
@@ -60,7 +60,7 @@ def parts_of(payload: Record) -> list[Part]:
 
 
 def cut_corpus(sources: Sequence[AcquiredSource], root: Path, size: int) -> list[Unit]:
-    """All units of the corpus by source, file and place; text files come after the others of their source."""
+    """Return all units of the corpus by source, file and position; text files come last in their source."""
     units: list[Unit] = []
     for source in sorted(sources, key=lambda source: source.name):
         files = sorted((file for file in source.files if not is_ignored(file.name)), key=lambda file: file.name)
@@ -86,9 +86,10 @@ def _cut_file(source: str, file: SourceFile, root: Path, size: int) -> Iterator[
 
 
 def _grouped(source: str, files: Sequence[SourceFile], root: Path, size: int) -> Iterator[Unit]:
-    """Text files in groups that end where a file's own name says so, or when full.
+    """Yield text files in groups; a group ends at a file whose name's hash says so, or when it is full.
 
-    So a new file changes its own group, and where groups were full those behind it, up to the next name that ends one.
+    A new file thus changes its own group and, if groups were full, those after it up to the next file that ends a group
+    by its name.
     """
     held: list[SourceFile] = []
     filled = 0
@@ -103,7 +104,7 @@ def _grouped(source: str, files: Sequence[SourceFile], root: Path, size: int) ->
 
 
 def _checked(file: SourceFile, root: Path) -> Path:
-    """The file's place, if it is still the file that was acquired."""
+    """Return the path of a file; raise InputError unless it is still the file that was acquired."""
     path = root / file.path
     try:
         size = path.stat().st_size
@@ -115,7 +116,7 @@ def _checked(file: SourceFile, root: Path) -> Path:
 
 
 def shard_name(source: str, file: str, number: int) -> str:
-    """The file name of a file's shard: readable, and different for different files."""
+    """Return the name of a file's shard: readable, and different for different files."""
     readable = _UNSAFE.sub("-", f"{source}--{file.replace('/', '__')}")[:_NAME_LENGTH]
     apart = hashlib.sha256(f"{source}/{file}".encode()).hexdigest()[:8]
     return f"{readable}-{apart}-{number:05d}.parquet"

@@ -1,4 +1,4 @@
-"""The second pass: the sentences of the documents that stay, and the documents left out with the reason."""
+"""The second pass of sampling: write the sentences of the documents that stay, and the other documents with reasons."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from tasks.sample.sentences import sentence_spans
 from tasks.stage.contract import Record
 
 PARAMS = ("text_field", "shard_mb", "min_sentence_words", "max_sentence_words")
-WITHOUT_TEXT = frozenset({"duplicate", "not_drawn"})  # the text is found elsewhere, or was never wanted
+WITHOUT_TEXT = frozenset({"duplicate", "not_drawn"})  # the text is elsewhere, or was never wanted
 _FLUSH_SENTENCES = 16_384
 _LONGEST_COUNTED = 200  # words; the last bin of the histogram holds all longer sentences
 
@@ -27,13 +27,13 @@ Verdict = dict[str, Any]
 
 
 def write_params(params: SampleParams) -> Record:
-    """The parameters the written shards depend on."""
+    """Return the parameters that the written shards depend on."""
     chosen: Record = params.model_dump(include=set(PARAMS))
     return chosen
 
 
 def write(payload: Record, folder: Path) -> Record:
-    """Write one unit's shards: a new one wherever another `shard_mb` of text has been read."""
+    """Write one unit's shards; a new shard begins after every `shard_mb` of text."""
     params = SampleParams(**payload["params"])
     size = int(params.shard_mb * 1e6)
     provenance = {
@@ -60,7 +60,7 @@ def write(payload: Record, folder: Path) -> Record:
 
 
 def _numbered(payload: Record, params: SampleParams, size: int) -> Iterator[tuple[int, Verdict, str | None]]:
-    """Every document's verdict with the number of its shard, and its text if that is needed."""
+    """Yield every document's verdict with the number of its shard, and its text if that is needed."""
     before = 0
     for verdict, text in _judged(payload, params):
         yield before // size, verdict, text
@@ -68,7 +68,7 @@ def _numbered(payload: Record, params: SampleParams, size: int) -> Iterator[tupl
 
 
 def _judged(payload: Record, params: SampleParams) -> Iterator[tuple[Verdict, str | None]]:
-    """Every document's verdict with its text; the unit is not read where no text of it is needed."""
+    """Yield every document's verdict with its text; the unit is read only if some text is needed."""
     verdicts = pq.ParquetFile(payload["verdicts_path"])
     listed = (verdict for batch in verdicts.iter_batches(4_096, use_threads=False) for verdict in batch.to_pylist())
     if not payload["texts"]:
@@ -84,7 +84,7 @@ def _table(rows: list[Record], schema: pa.Schema) -> pa.Table:
 
 
 class _ShardWriter:
-    """One shard in the making: sentences stream through, the short tables are gathered."""
+    """The writer of one shard: it streams sentences and gathers the short tables."""
 
     def __init__(self, source: str, params: SampleParams) -> None:
         self._source = source
@@ -98,7 +98,7 @@ class _ShardWriter:
         self._columns: tuple[list[Any], ...] = ([], [], [], [], [], [])
 
     def sentences(self, judged: Iterable[tuple[Verdict, str | None]]) -> Iterator[pa.RecordBatch]:
-        """The sentences of the documents that stay, batch by batch."""
+        """Yield the sentences of the documents that stay, batch by batch."""
         for verdict, text in judged:
             row = verdict | {"source": self._source}
             if verdict["reason"] is None:

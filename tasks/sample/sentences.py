@@ -1,13 +1,13 @@
-"""Where sentences begin and end: one compiled expression finds the candidates, a few rules decide each."""
+"""Sentence boundaries: one compiled expression finds the candidates, and a few rules decide each."""
 
 import re
 
-# One character class comes first, so that the search for candidates runs at the speed of a scan.
+# The expression begins with one character class, so that the search runs at the speed of a scan.
 _CANDIDATE = re.compile(
     r"""[.!?…\n。！？](?:"""
     r"""(?<=\n)\s*"""  # a line break
-    r"""|(?<=[。！？])[」』”’）]*\s*"""  # a full-width stop: no space need follow
-    r"""|['"”’»)\]]*\s+(?=[^a-z\s]))"""  # a stop, what closes after it, space, and anything but a small letter
+    r"""|(?<=[。！？])[」』”’）]*\s*"""  # a full-width stop, which needs no space after it
+    r"""|['"”’»)\]]*\s+(?=[^a-z\s]))"""  # a stop, closing marks, space, and anything but a small letter
 )
 
 
@@ -21,13 +21,13 @@ _QUOTES = '"“‘«'
 _FULL_WIDTH = "。！？"
 _STOPS = (".", "!", "?", "…", ":", ";")
 
-# Abbreviations that stand before a name or a number: never the end of a sentence.
+# Abbreviations before a name or a number: never the end of a sentence.
 _BEFORE_NAMES = _words(
     """adm approx brig ca capt cf cmdr co-op col comdr cpl dept dr ed eds e.g eg est et-al fig figs
     fr gen gov hon i.e ie lt maj messrs mlle mme mr mrs ms mt mts op pp pres prof
     rep reps rev rs sec sen sens sgt ss supt univ viz vol vols vs v"""
 )
-# Abbreviations that may end a sentence: they do before a word that usually begins one.
+# Abbreviations that may end a sentence: they do so before a word that usually begins one.
 _MAY_END = _words(
     """a.d a.k.a a.m al apr aug ave b.a b.c b.sc bros co corp d.c dec etc feb inc jan jr jul jun ltd m.a m.d mar no nov
     oct p.m ph.d plc rd sep sept sr st ste u.k u.n u.s u.s.a"""
@@ -40,13 +40,13 @@ _STARTERS = _words(
     Thus To Today Two Under Until We Were What When Where Whether Which While Who Why With Within Yet You Your"""
 )
 _TAILS = frozenset(word[-4:] for word in _BEFORE_NAMES | _MAY_END | _NUMBERED if len(word) >= 4)
-_FULL_LINE = range(50, 101)  # a line of hard-wrapped prose; shorter is a heading or verse, longer is a paragraph
+_FULL_LINE = range(50, 101)  # length of a line of hard-wrapped prose; shorter is a heading or verse, longer a paragraph
 _WORD = re.compile(r"[^\W_]+")
 _ENUMERATOR = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{1,5})")
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """The sentences of a text as (start, end) offsets, in order, without the white space around them.
+    """Return the sentences of a text as (start, end) offsets, in order, without the white space around them.
 
     Together they cover every character that is not white space; a paragraph break always ends a sentence.
     """
@@ -61,7 +61,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
             end = len(text[start:at].rstrip()) + start
         else:
             tail = text[at - 4 : at]
-            # Three stops in four follow a plain word: no need to look closer.
+            # Three stops in four follow a plain word, and need no closer look.
             plain = tail.isalpha() and tail.islower() and tail not in _TAILS and not text[after : after + 1].islower()
             if not plain and not _ends_sentence(text, start, at, after):
                 continue
@@ -75,7 +75,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _ends_sentence(text: str, start: int, at: int, after: int) -> bool:
-    """Whether the stop at `at` ends the sentence that began at `start`; the next word begins at `after`."""
+    """True if the stop at `at` ends the sentence that began at `start`; the next word begins at `after`."""
     mark, following = text[at], text[after : after + 1]
     if mark in _FULL_WIDTH or text.count("\n", at, after) > 1:
         return True
@@ -86,19 +86,19 @@ def _ends_sentence(text: str, start: int, at: int, after: int) -> bool:
     if word in _NUMBERED and following.isdigit():
         return False
     if at - len(token) == start and _ENUMERATOR.fullmatch(token):
-        return False  # `1.`, `b.` or `iv.` that opens a sentence counts an item: it belongs to what follows
+        return False  # `1.`, `b.` or `iv.` that opens a sentence numbers an item, and belongs to the text after it
     if word in _MAY_END or (len(word) == 1 and word.isalpha()) or _is_initials(word):
         return _starts_sentence(text, after)
     return word not in _BEFORE_NAMES
 
 
 def _is_initials(word: str) -> bool:
-    """`j.k`, `u.s.s.r`: single letters with points between them."""
+    """True for single letters with points between them: `j.k`, `u.s.s.r`."""
     return len(word) > 2 and word[1::2].strip(".") == "" and word[::2].isalpha()
 
 
 def _starts_sentence(text: str, after: int) -> bool:
-    """Whether the word at `after` is one that usually begins a sentence, or a quotation opens there."""
+    """True if the word at `after` is one that usually begins a sentence, or a quotation opens there."""
     match = _WORD.match(text, after)
     if match is None:
         return text[after] in _QUOTES
@@ -106,7 +106,7 @@ def _starts_sentence(text: str, after: int) -> bool:
 
 
 def _ends_line(text: str, at: int, after: int) -> bool:
-    """Whether a line break ends the sentence: always between paragraphs, not inside hard-wrapped prose."""
+    """True if a line break ends the sentence: always between paragraphs, not inside hard-wrapped prose."""
     line = text[text.rfind("\n", 0, at) + 1 : at].strip()
     if len(line) not in _FULL_LINE or text.count("\n", at, after) > 1:
         return True

@@ -1,8 +1,9 @@
-"""Sample: read the corpus, filter and deduplicate its documents, draw within the budget, cut into sentences.
+"""Stage `sample`: read the corpus, filter and deduplicate documents, draw within the budget, split into sentences.
 
-Two passes over the texts. `index` reads every unit (a file or a part of one), puts each document to the filters and
-hashes its shingles. From the indexes alone the selection is made, for the whole corpus at once. `write` reads again and
-writes the sentences of what stays, and what was left out with its reason. Reading twice is cheaper than keeping texts.
+The stage reads the texts twice, which is cheaper than keeping them. `index` reads every unit (a file or a part of one),
+applies the filters to each document and hashes its shingles. The selection is made from the indexes alone, for the
+whole corpus at once. `write` reads again, and writes the sentences of the documents that stay and the other documents
+with their reasons.
 """
 
 from collections import Counter
@@ -52,7 +53,7 @@ def run(stage: Stage) -> Record:
 
 
 def _check_language(params: SampleParams) -> None:
-    if params.language in {None, "en"}:  # the usual: without waiting for the model
+    if params.language in {None, "en"}:  # the usual cases, which need not wait for the model
         return
     if params.language not in (known := known_languages()):
         listed = ", ".join(sorted(known))
@@ -71,7 +72,7 @@ def _index_shard(unit: Unit, params: SampleParams) -> Shard:
 def _select(
     selection: Selection, units: Sequence[Unit], indexed: Sequence[ShardResult], params: SampleParams
 ) -> dict[str, int]:
-    """Make the selection; return how many documents are left out, by reason."""
+    """Make the selection; return the number of documents left out, by reason."""
     listed = selection.load(_index_files(units, indexed))
     if not listed:
         files = sum(len(unit.parts) for unit in units if unit.number == 0)
@@ -93,7 +94,7 @@ def _select(
 
 
 def _index_files(units: Sequence[Unit], indexed: Sequence[ShardResult]) -> list[IndexFile]:
-    """The indexes with the rows that lie before each unit in its file."""
+    """Return the indexes, each with the number of rows before its unit in the file."""
     files = []
     before = 0
     for unit, result in zip(units, indexed, strict=True):
@@ -104,7 +105,7 @@ def _index_files(units: Sequence[Unit], indexed: Sequence[ShardResult]) -> list[
 
 
 def _write_verdicts(selection: Selection, number: int, work: Path) -> tuple[Path, bool]:
-    """Hand one unit's verdicts to its writer; return where they are, and whether any needs the text."""
+    """Write one unit's verdicts for its writer; return their path, and True if any of them needs the text."""
     verdicts = selection.verdicts(number)
     path = work / f"verdicts-{number}.parquet"
     reasons: set[str | None] = set()

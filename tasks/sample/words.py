@@ -1,10 +1,10 @@
-"""Counting words as `len(text.split())` does, and telling whether the spaces between them are regular."""
+"""Counting of words as by `len(text.split())`, with a check that the spaces between them are regular."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-# Codes of which every sum of two neighbours tells what they are: 6 is a blank line, more is no regular gap.
+# Sums of two neighbouring codes identify the gap: 6 is a blank line, a larger sum is no regular gap.
 _SPACE, _BREAK, _ODD, _BLANK_LINE = 5, 3, 8, 6
 _CODES = bytes(
     _SPACE if byte == 0x20 else _BREAK if byte == 0x0A else _ODD if byte < 0x80 and chr(byte).isspace() else 0
@@ -15,9 +15,9 @@ _OTHER_SPACES = frozenset(chr(code) for code in range(0x80, 0x3001) if chr(code)
 
 
 class Words(NamedTuple):
-    """The words of a text: how many, and whether nothing but single spaces and line breaks parts them.
+    """The number of words of a text; `regular` is True if only single spaces and line breaks separate them.
 
-    In a regular text the words of a line are its spaces plus one.
+    In a regular text, the number of words of a line is the number of its spaces plus one.
     """
 
     number: int
@@ -25,7 +25,7 @@ class Words(NamedTuple):
 
 
 def words_of(text: str, encoded: bytes) -> Words:
-    """Count the words of a text that has no white space around it, given with its UTF-8 bytes."""
+    """Count the words of a text without white space around it, given with its UTF-8 bytes."""
     if len(encoded) != len(text) and not _OTHER_SPACES.isdisjoint(encoded.translate(None, _ASCII).decode()):
         return Words(len(text.split()), regular=False)
     if len(encoded) < 2:

@@ -1,1 +1,1 @@
-"""The stage contract: inputs, outputs and shards, how shards are spread, and what they report."""
+"""The stage contract: inputs, outputs and shards, the fan-out of shards, and their progress."""

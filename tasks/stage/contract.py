@@ -1,4 +1,4 @@
-"""The stage contract: declared inputs, outputs whole or absent, finished shards never redone."""
+"""The stage contract: inputs are declared, outputs are complete or absent, and finished shards are never redone."""
 
 import importlib
 import uuid
@@ -25,18 +25,18 @@ ShardFunction = Callable[[Record, Path], Record]
 """Reads what its payload names, writes its files into the folder it is given, returns a JSON record."""
 
 SHARD_STORE = paths.SHARDS
-USED = "used.json"  # which shards the current outputs are made of
-RANKS = "SUPMER_RANKS"  # in the environment: over how many processes a shard that can may spread
-MARKER = "record.json"  # written last: a shard folder with it is whole
+USED = "used.json"  # the shards that the current outputs are made of
+RANKS = "SUPMER_RANKS"  # environment variable: the number of processes that one shard may use, if it can
+MARKER = "record.json"  # written last: a shard folder that has it is complete
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One unit of a fan-out: seconds of work, never a row.
+    """One unit of a fan-out: seconds of work, never a single row.
 
     `payload` is everything the result depends on (parameters, content hashes of the inputs): equal payloads and equal
     code mean equal results, and the second is not computed. `hint` is what the function needs but the result does not
-    depend on, such as where a file lies today. `weight` is in the step's progress unit.
+    depend on, such as the present location of a file. `weight` is in the progress unit of the step.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Job:
-    """A shard bound to its function and its place in the shard store; plain strings, so that it travels as JSON."""
+    """A shard with its function and its folder in the shard store; plain strings, so that it can be sent as JSON."""
 
     name: str
     function: str  # "module:name"
@@ -57,7 +57,7 @@ class Job:
     weight: int
 
     def execute(self) -> Record:
-        """Do the work, or return the record of work already done; the folder appears whole or not at all."""
+        """Do the work, or return the record of work already done; the folder appears complete or not at all."""
         folder = Path(self.folder)
         if (done := finished_record(folder)) is not None:
             return done
@@ -83,7 +83,7 @@ def _reference(function: ShardFunction) -> str:
 
 
 def finished_record(folder: Path) -> Record | None:
-    """The record of a shard that is done; None if there is none, or a file of it is gone or cut. Nothing is hashed."""
+    """Return the record of a finished shard; None if there is none, or a file is missing or cut. Nothing is hashed."""
     try:
         marker = orjson.loads((folder / MARKER).read_bytes())
         whole = all((folder / name).stat().st_size == file["bytes"] for name, file in marker["files"].items())
@@ -94,9 +94,9 @@ def finished_record(folder: Path) -> Record | None:
 
 
 def remove_damaged(folders: Iterable[Path]) -> None:
-    """Drop finished shards of which a file is not what it was when it was written, so that they are done anew.
+    """Remove finished shards with a file that changed since it was written, so that they are computed again.
 
-    Outputs and DVC's cache share the bytes of a shard: what overwrites an output in place damages the shard as well.
+    Outputs and DVC's cache share the bytes of a shard: overwriting an output in place damages the shard as well.
     """
     with ThreadPoolExecutor() as pool:
         finished = [folder for folder in folders if (folder / MARKER).is_file()]
@@ -114,15 +114,15 @@ def _is_undamaged(folder: Path) -> bool:
 
 
 def unused_shards(store: Path, used: Collection[Path]) -> list[Path]:
-    """Folders in a stage's part of the shard store that are not in use and take up room.
+    """Return the folders in a stage's part of the shard store that are not in use and take up space.
 
-    A finished shard takes none where outputs, or versions in DVC's cache, share the bytes of all its files.
+    A finished shard takes none if outputs, or versions in DVC's cache, share the bytes of all its files.
     """
     links = Counter(path.stat().st_ino for path in _files(store))
 
     def takes_room(folder: Path) -> bool:
         files = [path for path in _files(folder) if path.name != MARKER]
-        shared = [path.stat().st_nlink > links[path.stat().st_ino] for path in files]  # by more than other shards
+        shared = [path.stat().st_nlink > links[path.stat().st_ino] for path in files]  # by others than shards
         return not (folder / MARKER).is_file() or not shared or not all(shared)
 
     return [folder for folder in store.glob("*/*") if folder not in used and takes_room(folder)]
@@ -145,17 +145,17 @@ Finished = Callable[[Job, Record], None]
 
 
 class Progress(Protocol):
-    """One bar, or one series of log lines."""
+    """A progress bar, or a series of log lines."""
 
     def advance(self, amount: int) -> None:
         """Count `amount` more units as done."""
 
     def note(self, text: str) -> None:
-        """Say something of the work under way, beside the count."""
+        """Show a remark about the work under way, beside the count."""
 
 
 class Reporter(Protocol):
-    """Where a stage tells a person what it is doing."""
+    """The display that a stage reports to."""
 
     def say(self, message: str) -> None:
         """Print one line."""
@@ -165,7 +165,7 @@ class Reporter(Protocol):
 
 
 class SilentReporter:
-    """Tells nobody: for tests, benchmarks and callers with a display of their own."""
+    """A reporter that shows nothing: for tests, benchmarks and callers with their own display."""
 
     def say(self, message: str) -> None:
         """Say nothing."""
@@ -183,14 +183,14 @@ class SilentReporter:
 
 
 class FanOut(Protocol):
-    """Where shards run: in this thread, on threads and processes, on a Dask cluster."""
+    """A place for shards to run: in this thread, on threads and processes, or on a Dask cluster."""
 
     def run(self, step: str, jobs: Sequence[Job], finished: Finished) -> None:
-        """Execute the jobs, calling `finished` with each and its record, in this thread, as they end."""
+        """Execute the jobs, and call `finished` in this thread with each job and its record as it ends."""
 
 
 class InlineFanOut:
-    """One job after the other in this thread."""
+    """A fan-out that executes one job after the other in this thread."""
 
     def run(self, step: str, jobs: Sequence[Job], finished: Finished) -> None:  # noqa: ARG002 - the protocol's
         """Execute the jobs in order."""
@@ -200,7 +200,7 @@ class InlineFanOut:
 
 @dataclass
 class Stage:
-    """One run of one stage: what it may read, where it writes, how it fans out.
+    """One run of one stage: its inputs, its outputs, its fan-out.
 
     Attributes:
         root: the workspace.
@@ -208,7 +208,7 @@ class Stage:
         outputs: declared outputs, relative to `root`.
         fingerprint: hash of inputs, parameters and code; names the partial outputs.
         code: hash of the code alone; part of every shard's key.
-        refresh: recompute shards even where they are done.
+        refresh: recompute shards even if they are finished.
     """
 
     name: str
@@ -225,13 +225,13 @@ class Stage:
     _used: set[Path] = field(default_factory=set)
 
     def input(self, path: str) -> Path:
-        """A declared input."""
+        """Return the path of a declared input."""
         if not any(Path(path).is_relative_to(declared) for declared in self.inputs):
             raise LookupError(f"stage {self.name} does not declare the input {path} in dvc.yaml")
         return self.root / path
 
     def output(self, path: str) -> Path:
-        """Where to write a declared output: beside its place, until the stage is done."""
+        """Return the path to write a declared output to, beside its final place until the stage is done."""
         if path not in self.outputs:
             raise LookupError(f"stage {self.name} does not declare the output {path} in dvc.yaml")
         final = self.root / path
@@ -242,9 +242,9 @@ class Stage:
     def map(
         self, step: str, function: ShardFunction, shards: Iterable[Shard], unit: str = "shards", *, live: bool = False
     ) -> list[ShardResult]:
-        """Run `function` over the shards, skipping those already done; results in the order of the shards.
+        """Run `function` over the shards, except those already done; return results in the order of the shards.
 
-        `live` is for shards of minutes, which say how far they are (`tasks.stage.progress.tell`).
+        `live` is for shards of minutes, which report their progress (`tasks.stage.progress.tell`).
         """
         reference, listed = _reference(function), list(shards)
         folders = self._folders(step, function, listed)
@@ -274,7 +274,7 @@ class Stage:
         return [ShardResult(shard, records[str(folder)], folder) for shard, folder in zip(listed, folders, strict=True)]
 
     def unfinished(self, step: str, function: ShardFunction, shards: Iterable[Shard]) -> list[Shard]:
-        """Those of the shards that `map` would have to do: for work that is better done for several of them at once."""
+        """Return the shards that `map` would have to compute, for work that is better done for several at once."""
         listed = list(shards)
         folders = self._folders(step, function, listed)
         if not self.refresh:
@@ -295,7 +295,7 @@ class Stage:
         self._adopted.append((result.folder / file, output, Path(name)))
 
     def start(self) -> None:
-        """Clear what an earlier attempt left beside the outputs; its finished shards stay."""
+        """Remove what an earlier attempt left beside the outputs; its finished shards stay."""
         for path in self.outputs:
             final = self.root / path
             for pattern in (f"{final.name}.partial-*", f".{final.name}.partial-*"):
@@ -304,15 +304,15 @@ class Stage:
 
     def publish(self) -> None:
         """Move every output to its place; an output that the stage did not write is a bug."""
-        # Until the stage has settled, the shards of either version are in use: a crash may leave the one or the other.
+        # Until the stage has settled, the shards of both versions are in use: a crash may leave either version.
         self._list_used(self._used | self._listed())
         for path in self.outputs:
             publish(self.output(path), self.root / path)
 
     def settle(self) -> None:
-        """After DVC has linked the outputs to its cache: share their bytes with the shard store, drop other shards.
+        """Share the bytes of the outputs, now linked to DVC's cache, with the shard store, and drop unused shards.
 
-        Shards of versions that DVC's cache still holds stay: such a version may be restored, and go on from there.
+        Shards of versions that DVC's cache still holds stay: such a version may be restored and continued.
         """
         for stored, output, name in self._adopted:
             link_or_copy(self.root / output / name, stored)

@@ -1,4 +1,4 @@
-"""Shards as Prefect tasks: results kept as JSON and keyed by content, so that a later run finds them."""
+"""Shards as Prefect tasks: results are kept as JSON and keyed by content, so that a later run finds them."""
 
 import uuid
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ RETRIES = 3
 
 
 def _may_pass(_task: object, _run: object, state: Any) -> bool:
-    """Whether a failure is worth a retry: trouble outside is, bad input and bugs are not."""
+    """True if a failure is worth a retry: outside trouble is, bad input and bugs are not."""
     try:
         state.result()
     except (TransientError, ConnectionError, TimeoutError):
         return True
-    except BaseException:  # noqa: BLE001 - only asking what it was; Prefect raises it again
+    except BaseException:  # noqa: BLE001 - only asks for the kind of error; Prefect raises it again
         return False
     return False
 
 
 def run_shard(name: str, key: str, job: dict[str, Any]) -> Record:  # noqa: ARG001 - name and key are for Prefect
-    """Execute one job; `key` (stage, step and content hash) is what the kept result is found by."""
+    """Execute one job; the kept result is found by `key` (stage, step and content hash)."""
     return workers.execute(Job(**job))
 
 
@@ -40,7 +40,7 @@ shard = task(
     task_run_name="{name}",
     persist_result=True,
     result_serializer="json",
-    # Not Prefect's default policy, whose key holds the run: after a crash it would redo every shard.
+    # Prefect's default policy would redo every shard after a crash, because its key contains the run.
     cache_policy=INPUTS - "job" - "name" + TASK_SOURCE,
     retries=RETRIES,
     retry_delay_seconds=exponential_backoff(backoff_factor=1),
@@ -65,7 +65,7 @@ class PrefectFanOut:
             del _steps[run_id]
 
 
-# A Dask worker is sent the flow with each shard: what cannot travel (a terminal, a callback) stays here.
+# Each shard is sent to a Dask worker with the flow; objects that cannot be sent (a terminal, a callback) stay here.
 _steps: dict[str, tuple[Sequence[Job], Finished]] = {}
 
 
@@ -83,7 +83,7 @@ def _fan_out(run_id: str) -> None:
 
 
 def _start(job: Job) -> Any:
-    """Submit a job; a result that Prefect has kept counts only while the shard's files are there and whole."""
+    """Submit a job; a result that Prefect has kept counts only if the shard's files are there and complete."""
     folder = Path(job.folder)
     key = "/".join(folder.parts[-3:])
     return shard.with_options(refresh_cache=finished_record(folder) is None).submit(job.name, key, asdict(job))

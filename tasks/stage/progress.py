@@ -1,7 +1,7 @@
-"""What a shard of minutes has to say while it works: how far it is, and lines for a person.
+"""Progress of shards that take minutes: the share that is done, and lines for a person.
 
-It writes two small files beside its folder, and whoever shows progress reads them: that works from any process, on a
-Dask worker too.
+A shard writes two small files beside its folder, and the display reads them: this works from any process, also on a
+Dask worker.
 """
 
 import contextvars
@@ -13,31 +13,31 @@ from typing import Protocol
 
 import orjson
 
-INTERVAL = 0.5  # seconds between two looks
+INTERVAL = 0.5  # seconds between two readings
 _LIVE, _SAID = ".live", ".said"
 
 
 class Shown(Protocol):
-    """Where progress is shown."""
+    """The display of progress."""
 
     def advance(self, amount: int) -> None:
         """Count `amount` more units as done."""
 
     def note(self, text: str) -> None:
-        """Say something of the work under way."""
+        """Show a remark about the work under way."""
 
 
 def tell(folder: Path, done: int, note: str) -> None:
-    """Say that `done` units of the shard that works in `folder` are done; cheap, and nothing depends on it."""
+    """Report that `done` units of the shard in `folder` are done; cheap, and nothing depends on it."""
     path = _beside(folder, _LIVE)
     new = path.with_name(f"{path.name}-new")
-    with suppress(OSError):  # a display that fails must not fail the work it shows
+    with suppress(OSError):  # a failing display must not stop the work that it shows
         new.write_bytes(orjson.dumps({"done": done, "note": note}))
         new.replace(path)
 
 
 def say(folder: Path, line: str) -> None:
-    """Have one line printed."""
+    """Report one line to be printed."""
     with suppress(OSError), _beside(folder, _SAID).open("a") as said:
         said.write(f"{line}\n")
 
@@ -47,7 +47,7 @@ def _beside(folder: Path, suffix: str) -> Path:
 
 
 class Following:
-    """Counts and prints what the shards say; counts the rest of each when it has ended."""
+    """Count and print what the shards report; when a shard ends, count the rest of it."""
 
     def __init__(self, shown: Shown, printed: Callable[[str], None], weights: Mapping[Path, int]) -> None:
         self._shown, self._printed, self._weights = shown, printed, weights
@@ -56,7 +56,7 @@ class Following:
         self._notes: dict[Path, str] = {}
         self._lock = threading.Lock()
         for folder in weights:
-            _forget(folder)  # what a run that died left
+            _forget(folder)  # left by a run that died
 
     def look(self) -> None:
         """Read what the shards under way have written."""
@@ -68,7 +68,7 @@ class Following:
                     self._count(folder, min(int(found["done"]), weight), str(found["note"]))
 
     def finished(self, folder: Path) -> None:
-        """Count a shard as done."""
+        """Count a shard as finished."""
         with self._lock:
             self._print(folder)
             self._count(folder, self._weights[folder], "")
@@ -78,7 +78,7 @@ class Following:
         with suppress(OSError), _beside(folder, _SAID).open() as said:
             said.seek(self._read[folder])
             for line in iter(said.readline, ""):
-                if line.endswith("\n"):  # else it is being written
+                if line.endswith("\n"):  # else it is still being written
                     self._printed(line.rstrip("\n"))
                     self._read[folder] = said.tell()
 
@@ -100,7 +100,7 @@ def _forget(folder: Path) -> None:
 def following(
     shown: Shown, printed: Callable[[str], None], weights: Mapping[Path, int], *, live: bool
 ) -> Iterator[Following]:
-    """Follow shards (folder: weight) while the context is open; unless `live`, only their ends count."""
+    """Follow shards (folder: weight) while the context is open; unless `live`, count only their ends."""
     followed = Following(shown, printed, weights)
     stop = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Worker processes for shards: threads wait, processes compute, none outlives its parent."""
+"""Worker processes for shards: threads wait, processes compute, and no process outlives its parent."""
 
 import os
 import signal
@@ -17,13 +17,13 @@ import psutil
 from storage.errors import TransientError
 from tasks.stage.contract import Job, Record
 
-LARGE_BYTES = 400 * 1024**2  # a larger worker is ended between two stages; a smaller one is quicker to keep
+LARGE_BYTES = 400 * 1024**2  # larger workers are ended between two stages; smaller ones are quicker to keep
 END_SECONDS = 5
 
 
 @dataclass
 class _Workers:
-    """The processes at hand; replaced as a whole when one is killed, or has grown large by the end of a stage."""
+    """The current processes; all are replaced when one is killed, or has grown large by the end of a stage."""
 
     count: int
     pool: ProcessPoolExecutor
@@ -31,7 +31,7 @@ class _Workers:
     under_way: int = 0
 
     def execute(self, job: Job) -> Record:
-        """Have one of them do a job, and wait for it."""
+        """Execute a job in one of the processes, and wait for it."""
         with self.lock:
             pool = self.pool
             self.under_way += 1
@@ -48,14 +48,14 @@ class _Workers:
                 self.under_way -= 1
 
     def replace(self, broken: ProcessPoolExecutor) -> None:
-        """Start new processes, once however many threads notice."""
+        """Start new processes, only once even if several threads notice."""
         with self.lock:
             if self.pool is broken:
                 broken.shutdown(wait=False, cancel_futures=True)
                 self.pool = _new_pool(self.count)
 
     def rest(self) -> None:
-        """End the processes if one of them has grown large and none is at work; new ones start with the next job."""
+        """End the processes if one has grown large and none is at work; new ones start with the next job."""
         with self.lock:
             workers = active_children()
             if self.under_way or all(_memory(worker.pid) <= LARGE_BYTES for worker in workers):
@@ -67,21 +67,21 @@ class _Workers:
 
 _workers: _Workers | None = None
 
-# Threads of a Dask worker share what is not made for it: libraries that load their parts at first use, torch's threads.
+# Threads of a Dask worker share state that is not thread-safe: libraries that load parts at first use, torch's threads.
 _alone = threading.Lock()
 
 
 def _start_worker(threads: int) -> None:
-    """Before a worker's first shard: its share of the cores, unless the environment says otherwise."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the run decides what becomes of it
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # what torch, faiss and BLAS go by when they are imported
+    """Prepare a worker before its first shard: give it its share of the cores, unless the environment sets another."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group, and the run decides what to do
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # torch, faiss and BLAS read it when they are imported
     _leave_with_parent()
 
 
 def _leave_with_parent() -> None:
-    """End this worker when its parent is gone: after a kill -9 nobody else would."""
+    """End this worker when its parent is gone: after a kill -9 no other process would."""
     parent = parent_process()
-    assert parent is not None  # only ever called in a worker
+    assert parent is not None  # called only in a worker
 
     def watch() -> None:
         wait([parent.sentinel])
@@ -91,7 +91,7 @@ def _leave_with_parent() -> None:
 
 
 def _await_end(sentinels: list[int]) -> None:
-    """Wait until these processes are gone, so that no other stage is charged with their memory; but not for long."""
+    """Wait a few seconds for these processes to end, so that their memory is not counted for the next stage."""
     deadline = time.monotonic() + END_SECONDS
     while sentinels and (left := deadline - time.monotonic()) > 0:
         ended = wait(sentinels, left)
@@ -99,7 +99,7 @@ def _await_end(sentinels: list[int]) -> None:
 
 
 def _memory(process: int | None) -> int:
-    """Bytes that a process holds, none if it is gone."""
+    """Return the number of bytes that a process holds, 0 if it is gone."""
     try:
         return int(psutil.Process(process).memory_info().rss)
     except psutil.Error:
@@ -113,7 +113,7 @@ def _new_pool(count: int) -> ProcessPoolExecutor:
 
 @contextmanager
 def worker_processes(count: int) -> Iterator[None]:
-    """Let `execute` use `count` processes while the context is open; together they keep to the cores there are."""
+    """Let `execute` use `count` processes, which share the available cores, while the context is open."""
     global _workers  # noqa: PLW0603 - Prefect calls tasks by reference; there is no other way to hand them the pool
     _workers = _Workers(count, _new_pool(count))
     try:
@@ -124,7 +124,7 @@ def worker_processes(count: int) -> Iterator[None]:
 
 
 def execute(job: Job) -> Record:
-    """Execute a job in a worker process where there are any (not on a Dask worker, which is one itself)."""
+    """Execute a job in a worker process if there are any (there are none on a Dask worker, which is one itself)."""
     if _workers is None:
         with _alone:
             return job.execute()
@@ -132,6 +132,6 @@ def execute(job: Job) -> Record:
 
 
 def rest_workers() -> None:
-    """A stage is done: give back the memory that its models and the library's kernels took in the workers."""
+    """Free the memory that models and libraries hold in the workers; called at the end of a stage."""
     if _workers is not None:
         _workers.rest()

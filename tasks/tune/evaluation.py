@@ -1,4 +1,4 @@
-"""Predictions of test examples: behind a tuned prompt, behind demonstrations, or behind nothing."""
+"""Predictions for test examples after a tuned prompt, after demonstrations, or without either."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tasks.tune.tokenized_form import TokenizedForm
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Predictions, and the hash of what stood before the examples: θ's, or that of the demonstrations."""
+    """Predictions, and the hash of what preceded the examples: of θ, or of the demonstrations."""
 
     examples: Sequence[LabeledExample]
     scores: LabelScores
@@ -28,7 +28,7 @@ class Evaluated:
 
     @property
     def score(self) -> float:
-        """The share of the predictions that is right."""
+        """The share of correct predictions."""
         return float((np.array([example.label for example in self.examples]) == self.scores.predicted).mean())
 
     def rows(self) -> list[dict[str, Any]]:
@@ -48,13 +48,13 @@ class Evaluated:
 
 
 def with_prompt(passes: Passes, words: TokenizedForm, prompt: Array, examples: Sequence[LabeledExample]) -> Evaluated:
-    """Label examples behind a prompt [P, d]."""
+    """Label examples after a prompt [P, d]."""
     inputs = [example.input_ids for example in words.examples(examples)]
     return Evaluated(examples, _scores(passes, words, prompt, inputs), theta_hash(prompt))
 
 
 def with_nothing(passes: Passes, words: TokenizedForm, examples: Sequence[LabeledExample]) -> Evaluated:
-    """Label examples by the template alone."""
+    """Label examples with the template alone."""
     inputs = [example.input_ids for example in words.examples(examples)]
     return Evaluated(examples, _scores(passes, words, _no_prompt(passes), inputs), json_hash(["zero-shot"]))
 
@@ -67,9 +67,9 @@ def with_demonstrations(
     room: int,
     examples: Sequence[LabeledExample],
 ) -> Evaluated:
-    """Label examples behind demonstrations: the training examples that `source` gives for a draw (shots, seed).
+    """Label examples after demonstrations: the training examples of `source` for a draw (shots, seed).
 
-    `room` is the number of tokens for all together.
+    `room` is the number of tokens for everything together.
     """
     tokenizer = words.tokenizer.limited(room)
     shown = [Demonstration(example.texts, example.label) for example in few_shot_split(source, *draw).train]

@@ -18,7 +18,7 @@ from tasks.methods import METHODS
 
 @dataclass(frozen=True)
 class Start:
-    """θ and ψφ* at the start of every run of a method: a learned artifact, or else an initialization by seed."""
+    """θ and ψφ* at the start of every run of a method: a learned artifact, or an initialization by seed."""
 
     tokens: int
     initialization: Initialization = "normal"
@@ -49,7 +49,7 @@ def read_start(method: str, tokens: int, prompts: Path, fields: int) -> Start:
 
 
 def refuse_misfit(artifact: PromptArtifact, where: str, width: int, backbone: dict[str, str]) -> None:
-    """Refuse a prompt that was learned for another backbone, by its width and by what it says of itself."""
+    """Raise InputError if a prompt was learned for another backbone, by its width or its own description."""
     own = artifact.prompt.shape[1]
     if own != width:
         raise InputError(
@@ -57,7 +57,7 @@ def refuse_misfit(artifact: PromptArtifact, where: str, width: int, backbone: di
             "give a prompt that was learned for this backbone"
         )
     learned = artifact.about.get("backbone")
-    # An imported prompt may know its backbone by name alone, or not at all.
+    # An imported prompt may know its backbone only by name, or not at all.
     if isinstance(learned, dict) and learned.get("hash") and learned["hash"] != backbone["hash"]:
         raise InputError(
             f"{where}: was learned for {learned.get('source')} ({str(learned['hash'])[:12]}), the backbone here is "

@@ -1,4 +1,4 @@
-"""The contract of a method's module: the table of methods names the module, which defines `tune` and `evaluate`.
+"""The contract of a method's module, which the table of methods names and which defines `tune` and `evaluate`.
 
 A method that trains nothing needs no `tune`.
 """
@@ -22,15 +22,15 @@ from tasks.tune.tokenized_form import TokenizedForm
 
 @dataclass(frozen=True)
 class TuningJob:
-    """Seeds of one dataset to be tuned together by one method.
+    """Seeds of one dataset that one method tunes together.
 
     Attributes:
         words: the dataset's template and label words in tokens.
-        passes: of the frozen backbone, on the device to be used.
+        passes: passes of the frozen backbone, on the device to be used.
         prompts: the folder of the prompts that `metatrain` learned.
         backbone: source and hash of the backbone.
-        work: the place of checkpoints.
-        folder: the place of the results, a folder SEED for each seed.
+        work: the folder of the checkpoints.
+        folder: the folder of the results, with a folder SEED for each seed.
     """
 
     tuning: Tuning
@@ -54,15 +54,15 @@ class TuningJob:
 
 @dataclass(frozen=True)
 class EvaluationJob:
-    """Examples of one dataset to be labeled by one method.
+    """Examples of one dataset that one method labels.
 
     Attributes:
-        method: its name.
-        shots: labeled examples of each label.
-        seed: of their draw; None for a method that uses none.
+        method: the name of the method.
+        shots: number of labeled examples of each label.
+        seed: seed of their draw; None for a method that uses none.
         source: the dataset that demonstrations come from; None for a method without demonstrations.
-        room: positions of prompt and input together, in tokens.
-        tuned: the folder `prompt` of the results of the seed; None for a method that trains nothing.
+        room: number of positions of prompt and input together, in tokens.
+        tuned: the folder `prompt` in the results of the seed; None for a method that trains nothing.
     """
 
     method: str

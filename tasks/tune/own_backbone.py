@@ -1,4 +1,4 @@
-"""The backbone of a tuning on a user's own examples, and the form of template it is asked in."""
+"""The backbone for tuning on a user's own examples, and the form of its templates."""
 
 from pathlib import Path
 
@@ -23,21 +23,21 @@ def folder_source(folder: Path) -> AcquiredSource:
 
 
 def backbone_about(source: AcquiredSource, start: Start, prompt: Path | None, given: Path | None) -> dict[str, str]:
-    """Return source and hash of a backbone, as a tuned prompt will name it.
+    """Return the source and the hash of a backbone, as the tuned prompt will name it.
 
-    A folder that a user gives may hold more than the model: then the hash is the one by which the prompt at the start
-    knows the model.
+    A folder that a user names may hold more than the model; the hash is then the one in the description of the
+    starting prompt.
 
     Args:
         source: the backbone.
-        start: where tuning starts.
-        prompt: the folder of the prompt at the start, if there is one.
+        start: the start of tuning.
+        prompt: the folder of the starting prompt, if there is one.
         given: the model's folder, if the user named it.
     """
     wanted = MadeFor.of(start.artifact.about).hash if start.artifact else ""
     if wanted and prompt is not None and given is not None:
         assert start.artifact is not None
-        backbone_folder(prompt, start.artifact.about, given)  # refuses another model
+        backbone_folder(prompt, start.artifact.about, given)  # raises InputError if it is another model
         found = wanted
     else:
         found = model_hash(source)
@@ -45,7 +45,7 @@ def backbone_about(source: AcquiredSource, start: Start, prompt: Path | None, gi
 
 
 def template_form(start: Start, otherwise: str) -> str:
-    """Return the form of the templates that the prompt at the start was learned with, or `otherwise`."""
+    """Return the form of the templates that the starting prompt was learned with, or `otherwise`."""
     about = start.artifact.about if start.artifact else {}
     training, downstream = (
         part if isinstance(part := about.get(key), dict) else {} for key in ("training", "downstream")

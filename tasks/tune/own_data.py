@@ -1,4 +1,4 @@
-"""Tuning on a user's own file: the same runs as the stage's, without a registry entry and without the pipeline."""
+"""Tuning on a user's own file: the same runs as in the stage, without a registry entry and without the pipeline."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class OwnTuning:
-    """A tuning that a user asked for.
+    """A tuning on a user's own examples.
 
     Attributes:
-        seeds: of the draws.
-        test_limit: test examples at most; None: all there are.
-        backbone: its folder, and what it is (`source`, `hash`).
-        work: holds checkpoints; a tuning that was interrupted goes on from them.
+        seeds: seeds of the draws.
+        test_limit: largest number of test examples; None for all.
+        backbone: its folder, and its description (`source`, `hash`).
+        work: folder of checkpoints, from which an interrupted tuning resumes.
     """
 
     tuning: Tuning
@@ -53,9 +53,12 @@ class OwnTuning:
 
 
 def tune_own(own: OwnTuning, output: Path, told: Told, say: Callable[[str], None]) -> list[Record]:
-    """Tune, test on what is left over or in test files, and write the best prompt to `output`; a row for each seed."""
+    """Tune, test, and write the best prompt to `output`; return a row for each seed.
+
+    The test set consists of the examples in test files, or of those that the draw left over.
+    """
     for seed in own.seeds:
-        few_shot_split(own.dataset, own.tuning.shots, seed)  # too few examples are told before a model is loaded
+        few_shot_split(own.dataset, own.tuning.shots, seed)  # report too few examples before a model is loaded
     where = device()
     make_deterministic(where)
     passes = Passes.for_tuning(load_backbone(own.backbone, where))
@@ -66,10 +69,10 @@ def tune_own(own: OwnTuning, output: Path, told: Told, say: Callable[[str], None
     setup = Setup(own.tuning, own.dataset, own.start, passes, words)
     key = _key(own)
     alone = own.work / f"{key}.turn"
-    with turn(alone):  # the same command twice at once would share checkpoints
+    with turn(alone):  # the same command run twice at once would share checkpoints
         seeds = tune_seeds(setup, own.seeds, Work(own.work / key, key, own.checkpoint_seconds), told, say)
         rows = [_row(own, setup, tuned) for tuned in seeds]
-        best = best_rate([tuned.results[tuned.chosen] for tuned in seeds])  # seeds are compared as rates are
+        best = best_rate([tuned.results[tuned.chosen] for tuned in seeds])  # seeds are compared like learning rates
         _write(output, setup, seeds[best], own, rows)
         remove(own.work / key)
         remove(alone)
@@ -77,7 +80,7 @@ def tune_own(own: OwnTuning, output: Path, told: Told, say: Callable[[str], None
 
 
 def _key(own: OwnTuning) -> str:
-    """Return a key of all that the result depends on."""
+    """Return a key of everything that the result depends on."""
     start = own.start.artifact
     learned = [theta_hash(start.prompt), _phi_hashes(start)] if start else own.start.initialization
     form = [own.dataset.form.sentinel, own.dataset.form.instruction, own.dataset.form.words]
@@ -108,7 +111,7 @@ def _row(own: OwnTuning, setup: Setup, tuned: SeedTuned) -> Record:
 
 
 def _test_set(own: OwnTuning, tuned: SeedTuned) -> tuple[LabeledExample, ...]:
-    """Return the test examples: those of a folder's test files, or what the draw left of a file."""
+    """Return the test examples: those of a folder's test files, or those that the draw left over from a file."""
     if own.dataset.test:
         return test_examples(own.dataset, own.test_limit, tuned.seed)
     return left_over_examples(own.dataset, tuned.split, own.test_limit, tuned.seed)

@@ -1,4 +1,4 @@
-"""The plan of tuning: every dataset by every method, and what each is tested on; a source domain on its targets."""
+"""The plan of tuning: every dataset by every method, and the test sets of each; a source domain has its targets."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -11,12 +11,12 @@ from tasks.params.schema import Params
 
 @dataclass(frozen=True)
 class Tuning:
-    """All that decides the runs of a dataset and a method besides data and start; plain values that JSON can hold.
+    """Everything that decides the runs of a dataset and a method besides data and start; plain values for JSON.
 
     Attributes:
-        form: of the templates, sentinel or instruction.
+        form: form of the templates, sentinel or instruction.
         max_length: longest input in tokens, without the prompt.
-        settings: further parameters of the method by their keys.
+        settings: further parameters of the method, by key.
     """
 
     dataset: str
@@ -43,7 +43,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Planned:
-    """A dataset and a method: the seeds of its runs (None: no draw at all), and what each is tested on."""
+    """A dataset and a method, with the seeds of its runs (None: nothing is drawn) and the datasets it is tested on."""
 
     tuning: Tuning
     seeds: tuple[int | None, ...]
@@ -51,12 +51,12 @@ class Planned:
 
     @property
     def name(self) -> str:
-        """For people and files."""
+        """The name in messages and files."""
         return f"{self.tuning.dataset}/{self.tuning.method}-{self.tuning.shots}"
 
 
 def planned(params: Params) -> list[Planned]:
-    """Return all that params.yaml asks for, in its order."""
+    """Return everything that params.yaml asks for, in its order."""
     tune, domains = params.tune, params.tune.domains
     names = dict.fromkeys([*tune.datasets, *([domains.source] if domains.source else [])])
     plan = []
@@ -72,7 +72,7 @@ def planned(params: Params) -> list[Planned]:
 
 
 def _shots(params: Params, dataset: str, method: str) -> Iterator[int]:
-    """Yield K, then the others of the sweep, unless the method uses no examples."""
+    """Yield K, then the other numbers of the sweep, unless the method uses no examples."""
     tune = params.tune
     yield tune.shots
     if METHODS[method].examples != "none" and dataset in tune.datasets:
@@ -97,16 +97,16 @@ def _tuning(params: Params, dataset: str, method: str, shots: int) -> Tuning:
 
 
 def longest(params: Params, dataset: str) -> int:
-    """Return the longest input of a dataset in tokens: as params.yaml says, or else as the registry does."""
+    """Return the longest input of a dataset in tokens: from params.yaml, or else from the registry."""
     form = dataset_form(dataset)
     usual = params.tune.max_length or (form.max_length if form else SHORT)
     return params.tune.max_lengths.get(dataset, usual)
 
 
 def decides_test(tuning: Tuning) -> dict[str, Any]:
-    """Return the values of a tuning that decide a test besides the prompt that is tested."""
+    """Return the values of a tuning that decide a test besides the tested prompt."""
     values = tuning.to_json()
     names = ["dataset", "method", "shots", "form"]
-    if METHODS[tuning.method].examples == "demonstrations":  # they fill the positions of a prompt
+    if METHODS[tuning.method].examples == "demonstrations":  # demonstrations take the positions of a prompt
         names.append("prompt_tokens")
     return {name: values[name] for name in names}

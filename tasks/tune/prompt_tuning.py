@@ -1,4 +1,4 @@
-"""Prompt tuning, from whatever start: the methods of the table that train a prompt before a frozen backbone."""
+"""Prompt tuning from any start: the methods of the table that train a prompt before a frozen backbone."""
 
 from storage.prompts.prompt_artifact import read_prompt
 from tasks.stage.contract import Record
@@ -32,6 +32,6 @@ def _summary(setup: Setup, tuned: SeedTuned) -> str:
 
 
 def evaluate(job: EvaluationJob) -> Evaluated:
-    """Label examples behind the tuned prompt."""
+    """Label examples after the tuned prompt."""
     assert job.tuned is not None  # `tune` wrote it
     return with_prompt(job.passes, job.words, read_prompt(job.tuned).prompt, job.examples)

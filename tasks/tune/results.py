@@ -20,7 +20,7 @@ PROMPT_FOLDER, CURVES_FILE, PREDICTIONS_FILE = "prompt", "curves.parquet", "pred
 
 @dataclass(frozen=True)
 class SeedResult:
-    """A seed that was tuned: a run for each learning rate, one of them chosen by validation."""
+    """A tuned seed: a run for each learning rate, one of which validation chose."""
 
     planned: Planned
     result: ShardResult
@@ -32,7 +32,7 @@ class SeedResult:
 
     @property
     def seed(self) -> int:
-        """The seed itself."""
+        """The seed."""
         seed: int = self.result.shard.payload["seed"]
         return seed
 
@@ -55,7 +55,7 @@ class SeedResult:
 
 @dataclass(frozen=True)
 class TestResult:
-    """A test: which method, of which seed (None where nothing was drawn), on which dataset."""
+    """A test of one method and seed (None if nothing was drawn) on one dataset."""
 
     planned: Planned
     seed: int | None
@@ -97,7 +97,7 @@ def write_results(
 
 
 def _empty(stage: Stage) -> None:
-    """Write tables without rows, so that each table has a view whatever was asked for."""
+    """Write tables without rows, so that each table has a view whatever the parameters ask for."""
     for table, schema in ((paths.SCORES, SCORES), (paths.CURVES, CURVES), (paths.PREDICTIONS, PREDICTIONS)):
         write_table(stage.output(table) / "0.parquet", schema, [], {})
     for folder in (paths.TUNED_PROMPTS, paths.TUNE_PLOTS):
@@ -128,7 +128,7 @@ def _untested(seed: SeedResult) -> Record:
 
 
 def _best(seeds: Sequence[SeedResult], shots: int) -> list[SeedResult]:
-    """Return for each dataset and method the seed with the best validation score, then loss; the first of equals."""
+    """Return, for each dataset and method, the seed with the best validation score, then loss; the first of equals."""
     best: dict[tuple[str, str], SeedResult] = {}
     for seed in seeds:
         key = (seed.planned.tuning.dataset, seed.planned.tuning.method)
@@ -143,7 +143,7 @@ def _order(seed: SeedResult) -> tuple[bool, float, float]:
 
 
 def _write_curve(stage: Stage, entry: Planned, seeds: Sequence[SeedResult]) -> None:
-    """Write the validation of the chosen runs by step, mean of the seeds, as a file that `dvc plots` reads."""
+    """Write the validation scores of the chosen runs by step, averaged over seeds, as a file that `dvc plots` reads."""
     by_step: dict[int, list[Record]] = {}
     for seed in seeds:
         for point in seed.record["curve"]:
@@ -161,7 +161,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _summary(tests: Sequence[TestResult]) -> Record:
-    """Return mean and standard deviation (of a sample) over seeds: by what was tuned and tested on, then by method."""
+    """Return the mean and sample standard deviation over seeds, by tuned and tested dataset, then by method."""
     scores_of: dict[str, dict[str, list[float]]] = {}
     for test in tests:
         tuning = test.planned.tuning

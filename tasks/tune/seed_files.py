@@ -1,4 +1,4 @@
-"""The results of one seed on disk: the chosen prompt as a folder of its own, and all validation curves."""
+"""The files of one seed's results: the chosen prompt in a folder of its own, and all validation curves."""
 
 from collections.abc import Iterator
 from dataclasses import asdict

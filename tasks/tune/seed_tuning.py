@@ -1,4 +1,4 @@
-"""Tuning a prompt on one labeled set by one method: all seeds and learning rates together, resumable at any step."""
+"""Tuning of a prompt on one labeled set by one method: all seeds and learning rates together, resumable at any step."""
 
 import os
 import time
@@ -27,7 +27,7 @@ Told = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Setup:
-    """All that the runs of a tuning share."""
+    """Everything that the runs of a tuning share."""
 
     tuning: Tuning
     dataset: LabeledDataset
@@ -43,7 +43,10 @@ class Setup:
 
 @dataclass(frozen=True)
 class Work:
-    """The place of checkpoints. `key` names the tuning and all it depends on: those of another are never resumed."""
+    """The folder of checkpoints.
+
+    `key` names the tuning and everything it depends on; checkpoints of other keys are never resumed.
+    """
 
     folder: Path
     key: str
@@ -52,7 +55,7 @@ class Work:
 
 @dataclass(frozen=True)
 class SeedTuned:
-    """The results of one seed: one for each learning rate, and which of them validation chose."""
+    """The results of one seed: one for each learning rate, of which validation chooses one."""
 
     seed: int
     start: Tensor
@@ -61,14 +64,14 @@ class SeedTuned:
 
     @property
     def chosen(self) -> int:
-        """The number of the learning rate."""
+        """The number of the chosen learning rate."""
         return best_rate(self.results)
 
 
 def tune_seeds(
     setup: Setup, seeds: Sequence[int], work: Work, told: Told, say: Callable[[str], None]
 ) -> list[SeedTuned]:
-    """Tune every (seed, learning rate) through the backbone together; from the last checkpoint, if there is one."""
+    """Tune every (seed, learning rate) pair together through the backbone, from the last checkpoint if there is one."""
     tuning, backbone, words = setup.tuning, setup.passes.backbone, setup.words
     regularizer = setup.start.regularizer(backbone)
     splits = [few_shot_split(setup.dataset, tuning.shots, seed) for seed in seeds]
@@ -137,5 +140,5 @@ def _resume(tuner: Tuner, name: str, work: Work, say: Callable[[str], None]) -> 
     if checkpoint is not None and checkpoint.state["key"] == work.key:
         tuner.resume(checkpoint.arrays, checkpoint.state)
         threads = min(checkpoint.state["threads"], len(os.sched_getaffinity(0)))
-        torch.set_num_threads(threads)  # the same sums, bit for bit, if there are as many
+        torch.set_num_threads(threads)  # the same sums, bit for bit, if there are as many cores
         say(f"{name}: going on from step {checkpoint.step}")

@@ -1,4 +1,4 @@
-"""The shards of `tune` as they run: a method is tuned on a dataset, and labels the examples of a test set."""
+"""The functions of the shards of `tune`: a method is tuned on a dataset, and labels the examples of a test set."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -101,7 +101,7 @@ def _evaluation(
 
 @contextmanager
 def _ready(payload: Record) -> Iterator[Passes]:
-    """The backbone on this worker's device, which it has to itself if it is a GPU."""
+    """Yield passes of the backbone on this worker's device; no other worker uses the same GPU meanwhile."""
     torch.set_num_threads(payload["threads"])
     where = device(payload["number"])
     make_deterministic(where)

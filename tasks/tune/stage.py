@@ -1,8 +1,8 @@
 """Stage `tune`: few-shot tuning of every dataset by every method, domain generalization, inference without tuning.
 
-Three steps. `tune` is one Prefect task for each dataset and method: it takes all (seed, learning rate) runs that are
-not done yet through the backbone together, and keeps checkpoints. `seed` makes a shard of each of its seeds, which
-stays when others join. `test` predicts a test set with the prompt of one seed.
+The stage has three steps. `tune` is one Prefect task for each dataset and method: it runs all unfinished pairs of seed
+and learning rate together through the backbone, and keeps checkpoints. `seed` makes each of its seeds a shard, which
+stays valid when seeds are added. `test` predicts a test set with the prompt of one seed.
 """
 
 import os
@@ -21,12 +21,12 @@ from tasks.stage.contract import SHARD_STORE, Record, Shard, Stage, finished_rec
 from tasks.tune.plan import Planned, decides_test, longest, planned
 from tasks.tune.results import PROMPT_FOLDER, SeedResult, TestResult, write_results
 
-WORK = SHARD_STORE / "tune" / "checkpoints"  # among the shards: what is not finished and not wanted goes with them
+WORK = SHARD_STORE / "tune" / "checkpoints"  # in the shard store, which drops unfinished work no longer wanted
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs that all shards share: the sources, and where they lie today."""
+    """The inputs that all shards share: the sources, and their present locations."""
 
     stage: Stage
     backbone: AcquiredSource
@@ -45,7 +45,7 @@ class Inputs:
         return model_hash(self.datasets[name])
 
     def model(self) -> Record:
-        """Return source and hash of the backbone."""
+        """Return the source and the hash of the backbone."""
         return {"source": self.backbone.spec.partition("#")[0], "hash": model_hash(self.backbone)}
 
     def start(self, method: str) -> dict[str, list[str]]:
@@ -59,7 +59,7 @@ class Inputs:
         return hashes
 
     def hint(self, number: int, side_by_side: int) -> Record:
-        """Return what shards need and results do not depend on."""
+        """Return the values that shards need but results do not depend on."""
         stage = self.stage
         return {
             "places": {
@@ -77,7 +77,7 @@ class Inputs:
 
 
 def run(stage: Stage) -> Record:
-    """Tune, test, and lay everything out as tables."""
+    """Tune, test, and write the results as tables."""
     inputs, plan = Inputs.of(stage), planned(stage.params)
     seeds = _tuned(inputs, [entry for entry in plan if METHODS[entry.tuning.method].trains != "nothing"])
     tests = _tested(inputs, plan, seeds)
@@ -85,7 +85,7 @@ def run(stage: Stage) -> Record:
 
 
 def _tuned(inputs: Inputs, plan: Sequence[Planned]) -> list[SeedResult]:
-    """Return every seed of the plan; the missing ones of a dataset and method are tuned together."""
+    """Return every seed of the plan; the missing seeds of a dataset and method are tuned together."""
     stage, shards = inputs.stage, []
     for entry in plan:
         tuning = entry.tuning
@@ -119,26 +119,26 @@ def _groups(inputs: Inputs, missing: Sequence[tuple[Planned, Shard]]) -> list[Sh
 
 
 def tune_method(payload: Record, folder: Path) -> Record:
-    """Tune seeds of one dataset and method together; a record for each."""
-    from tasks.tune.shards import tune_method as tuned  # torch is for the workers
+    """Tune seeds of one dataset and method together; return a record for each."""
+    from tasks.tune.shards import tune_method as tuned  # only the workers import torch
 
     return tuned(payload, folder)
 
 
 def take_seed(payload: Record, folder: Path) -> Record:
-    """Take the results of one seed over as a shard of its own."""
+    """Make the results of one seed a shard of its own."""
     group, seed = Path(payload["group"]), str(payload["seed"])
     for path in sorted((group / seed).rglob("*")):
         if path.is_file():
             link_or_copy(path, folder / path.relative_to(group / seed))
     done = finished_record(group)
-    assert done is not None  # the step before made it
+    assert done is not None  # the step before wrote it
     record: Record = done[seed]
     return record
 
 
 def _tested(inputs: Inputs, plan: Sequence[Planned], seeds: Sequence[SeedResult]) -> list[TestResult]:
-    """Return the test of every seed of every method on all it is to be tested on."""
+    """Return the test of every seed of every method on each of its test sets."""
     tuned: dict[tuple[str, int | None], SeedResult] = {(seed.planned.name, seed.seed): seed for seed in seeds}
     wanted = [(entry, seed, name) for entry in plan for seed in entry.seeds for name in entry.tested_on]
     shards = [
@@ -176,6 +176,6 @@ def _test_shard(
 
 def test_method(payload: Record, folder: Path) -> Record:
     """Predict the test examples of one dataset."""
-    from tasks.tune.shards import test_method as tested  # torch is for the workers
+    from tasks.tune.shards import test_method as tested  # only the workers import torch
 
     return tested(payload, folder)

@@ -1,4 +1,4 @@
-"""A labeled set in the words and tokens of one backbone: its template, its label tokens, its examples."""
+"""A labeled set in the tokens of one backbone: its template, its label tokens, its examples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class TokenizedForm:
 
     @classmethod
     def of(cls, dataset: DatasetForm, form: str, tokenizer: TemplateTokenizer) -> "TokenizedForm":
-        """In the form that the backbone wants."""
+        """Return the set's template in the form that the backbone wants."""
         template = dataset_template(cast("Form", form), dataset)
         return cls(template, tokenizer, label_tokens(tokenizer, template))
 
@@ -38,7 +38,7 @@ class TokenizedForm:
 
 
 def template_text(dataset: DatasetForm, form: str) -> tuple[str, tuple[str, ...]]:
-    """The text of a set's template and its label words, as a person wrote them."""
+    """Return the text of a set's template and its label words, before tokenization."""
     if form == "sentinel":
         return dataset.sentinel, dataset.words
     return dataset.instruction, dataset.instruction_words
