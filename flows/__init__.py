@@ -1,1 +1,1 @@
-"""Running the pipeline: the DAG as a Prefect flow, and the `supmer` command."""
+"""Run the pipeline: the DAG as a Prefect flow, and the `supmer` command."""

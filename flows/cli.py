@@ -1,4 +1,4 @@
-"""The `supmer` command: one verb a module, imported only when it is called."""
+"""The `supmer` command: each verb has its own module, which is imported only when the verb is called."""
 
 import os
 import signal
@@ -43,10 +43,10 @@ WRITERS = ("click.", "rich.", "flows.cli", "flows.commands.")  # the modules tha
 
 
 class Verbs(click.Group):
-    """Subcommands listed from a table, so that `--help` imports none of them."""
+    """A group that lists its subcommands from a table, so that `--help` imports none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """The verbs, in the order a person meets them."""
+        """Return the verbs in the order in which a person meets them."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
@@ -85,18 +85,18 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
-    # Not from within `_run`: an exception in hand would keep its frames, and what they hold, alive to the very end.
+    """Run the command line and exit with its exit code."""
+    # Do not exit inside `_run`: while an exception is handled, its frames and their objects stay alive until the end.
     sys.exit(_run())
 
 
 def _run() -> int:
-    """Bad input is one line and exit code 2, never a traceback."""
+    """Run the command and return its exit code; bad input gives one line and exit code 2, never a traceback."""
     try:
-        colour = False if os.environ.get("NO_COLOR") else None  # None: in a terminal
-        code = cli(standalone_mode=False, color=colour)  # what a verb passes to Context.exit, or nothing
+        colour = False if os.environ.get("NO_COLOR") else None  # None: colours in a terminal only
+        code = cli(standalone_mode=False, color=colour)  # the code a verb passes to Context.exit, if any
         if sys.stdout is not None:  # it may be closed
-            sys.stdout.flush()  # here, where it can still be told if that fails
+            sys.stdout.flush()  # here, where a failure can still be reported
     except click.exceptions.Abort:
         return 130
     except click.exceptions.NoArgsIsHelpError as error:
@@ -113,7 +113,7 @@ def _run() -> int:
 
 
 def _incomplete(context: click.Context | None) -> int:
-    """A group without its command: name those it has; `supmer` alone prints all of its help."""
+    """Report a group called without a command, naming its commands; for `supmer` alone, print the whole help."""
     if context is None or context.parent is None or not isinstance(context.command, click.Group):
         click.echo(context.get_help() if context else "", err=True)
         return 2
@@ -122,13 +122,16 @@ def _incomplete(context: click.Context | None) -> int:
 
 
 def _refuse(message: str) -> int:
-    with suppress(OSError):  # nobody can be told; the exit code still says it
+    with suppress(OSError):  # standard error is gone; the exit code still reports the failure
         click.echo(f"supmer: {message}", err=True)
     return 2
 
 
 def _said(error: Exception) -> str:
-    """An error in words; that of a stream names no file, and comes from who writes there."""
+    """Return the message of an error.
+
+    An OSError without a file name, raised by a module that writes to standard output, is about standard output.
+    """
     if not isinstance(error, OSError):
         return error.format_message() if isinstance(error, click.ClickException) else str(error)
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
@@ -139,9 +142,9 @@ def _said(error: Exception) -> str:
 
 
 def _give_up(stream: TextIO) -> None:
-    """Let what is still waiting go nowhere, or Python complains again at exit."""
+    """Discard the buffered output of a stream, or Python would report the error again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-if __name__ == "__main__":  # how a schedule starts its runs
+if __name__ == "__main__":  # a schedule starts its runs this way
     main()

@@ -1,4 +1,4 @@
-"""What the shell can complete: stages, profiles and parameter keys, read from the workspace as they stand."""
+"""Shell completion of stages, profiles and parameter keys, read from the workspace as it is now."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _STAGE = re.compile(r"^  ([\w-]+):\s*$(?!\s*foreach:)", re.MULTILINE)
 
 
 def stage_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Stages of dvc.yaml."""
+    """Return the stages of dvc.yaml that begin with the incomplete word."""
     return _fitting(_STAGE.findall(_text("dvc.yaml")), incomplete)
 
 
 def profile_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Files of profiles/."""
+    """Return the profiles in profiles/ that begin with the incomplete word."""
     root = _root()
     return _fitting((path.stem for path in (root / "profiles").glob("*.yaml")), incomplete) if root else []
 
 
 def parameter_keys(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Keys of params.yaml, each with its equals sign."""
+    """Return the keys of params.yaml that begin with the incomplete word, each with an equals sign."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -58,5 +58,5 @@ def _text(name: str) -> str:
 def _root() -> Path | None:
     try:
         return find_root()
-    except InputError:  # nothing to complete from, and nobody to tell
+    except InputError:  # outside a workspace there is nothing to complete, and a message would disturb the prompt
         return None

@@ -1,7 +1,7 @@
-"""One run and one schedule a workspace: a lock that names its holder and, after a crash, the run that died.
+"""A lock that allows one run and one schedule per workspace; it names its holder and, after a crash, the dead run.
 
-This is the one module that locks without filelock. Commands that must be quick ask for this lock, and filelock takes a
-tenth of a second to import; and it cannot look at a lock without taking it, as `is_locked` does.
+This is the only module that locks without filelock, for two reasons: commands that must be quick use this lock, and
+filelock takes a tenth of a second to import; and filelock cannot check a lock without taking it, as `is_locked` does.
 """
 
 import fcntl
@@ -20,22 +20,22 @@ from storage.errors import InputError
 
 LOCK = paths.WORKSPACE_LOCK
 SCHEDULE = paths.SCHEDULE
-PATIENCE_SECONDS = 0.3  # who only asks whether the workspace is free takes the lock for a moment
+PATIENCE_SECONDS = 0.3  # a process that only checks whether the workspace is free takes the lock for a moment
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds the lock, or held it when it died."""
+    """The process that holds the lock, or held it when it died."""
 
     pid: int
     command: str
     since: str
-    interrupted: bool = False  # it stopped when told to, but at once, whatever it was writing
+    interrupted: bool = False  # it was told to stop, and stopped at once, even in the middle of a write
 
 
 @dataclass
 class Lock:
-    """The workspace, held: `dead` is the run that ended before its time and has not been mended since."""
+    """A held workspace lock; `dead` is an earlier run that ended too early, whose traces have not been repaired yet."""
 
     dead: Holder | None
     mended: bool = False
@@ -43,9 +43,9 @@ class Lock:
 
 @contextmanager
 def workspace_lock(root: Path, command: str) -> Iterator[Lock]:
-    """Hold the workspace, or refuse in one line that names who does.
+    """Hold the workspace; raise InputError, naming the holder, if another process holds it.
 
-    The kernel drops the lock of a dead process; the file's content stays, and tells that it died.
+    The kernel releases the lock of a dead process. The content of the file stays, which shows that the process died.
     """
     path = root / LOCK
     path.parent.mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def workspace_lock(root: Path, command: str) -> Iterator[Lock]:
 
 @contextmanager
 def schedule_lock(root: Path, command: str) -> Iterator[None]:
-    """Hold the workspace's schedule, or refuse in one line: two would start every run twice."""
+    """Hold the workspace's schedule; raise InputError if there is one already: two would start every run twice."""
     path = root / SCHEDULE
     path.parent.mkdir(exist_ok=True)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
@@ -77,7 +77,7 @@ def schedule_lock(root: Path, command: str) -> Iterator[None]:
 
 
 def is_free(root: Path, lock: Path = LOCK) -> bool:
-    """Whether nobody holds the workspace (or its schedule) just now."""
+    """Return True if no process holds the workspace (or its schedule) at the moment."""
     path = root / lock
     if not path.exists():
         return True
@@ -86,7 +86,7 @@ def is_free(root: Path, lock: Path = LOCK) -> bool:
 
 
 def is_locked(descriptor: int) -> bool:
-    """True if another process holds the lock of an open file; several may look at the same time."""
+    """Return True if another process holds the lock of an open file; several processes may check at the same time."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -95,7 +95,7 @@ def is_locked(descriptor: int) -> bool:
 
 
 def holder_in_words(root: Path) -> str:
-    """Who holds the workspace, for a person."""
+    """Return a description of the process that holds the workspace."""
     return _in_words(_read((root / LOCK).read_bytes()))
 
 
@@ -121,7 +121,7 @@ def _taken(descriptor: int) -> bool:
 
 
 def stopped(root: Path) -> None:
-    """Say that the run on record did not die but was interrupted: there may be things to mend all the same."""
+    """Record that the run in the lock file was interrupted and did not die; it may still need repairs."""
     holder = _read((root / LOCK).read_bytes())
     (root / LOCK).write_bytes(orjson.dumps(replace(holder, interrupted=True)) if holder else b"")
 

@@ -1,4 +1,4 @@
-"""Options that the commands share: `-S stage.key=value`, and where shards run."""
+"""Options shared by the commands: `-S stage.key=value`, and where shards run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def set_option(command: _Command) -> _Command:
-    """Give a command `-S KEY=VALUE`, which reaches it as `settings`, a tuple of strings."""
+    """Add the option `-S KEY=VALUE` to a command, which receives it as `settings`, a tuple of strings."""
     return click.option(
         "-S",
         "--set",
@@ -37,19 +37,19 @@ def set_option(command: _Command) -> _Command:
 
 
 def stage_option(*names: str, help: str, multiple: bool = False) -> Callable[[_Command], _Command]:  # noqa: A002 - click's
-    """An option that takes the name of a stage."""
+    """Return a decorator that adds an option which takes the name of a stage."""
     return click.option(*names, metavar="STAGE", multiple=multiple, shell_complete=stage_names, help=help)
 
 
 def print_json(value: object) -> None:
-    """Print a value for a machine."""
+    """Print a value as JSON."""
     import orjson
 
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 
 def place_options(command: _Command) -> _Command:
-    """Give a command the options that say where shards run: `runner`, `address`, `workers`, `ranks`."""
+    """Add the options that say where shards run to a command: `runner`, `address`, `workers`, `ranks`."""
     for option in (
         click.option(
             "--ranks", type=click.IntRange(1), show_default="the GPUs, or 1", help="Processes that train a prompt."
@@ -67,7 +67,7 @@ def place_options(command: _Command) -> _Command:
 
 
 def accept_settings(command: click.Command) -> click.Command:
-    """Let a command that reads no parameters take `-S` all the same: the setting is checked, and changes nothing."""
+    """Let a command that reads no parameters accept `-S` too: the setting is checked and otherwise ignored."""
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             accept_settings(inner)
@@ -85,15 +85,19 @@ def _check(_context: click.Context, _option: click.Parameter, settings: tuple[st
 
 
 def overlaid(root: Path, settings: Sequence[str]) -> tuple[Params, dict[str, Any] | None]:
-    """The parameters as the settings would make them, params.yaml untouched; also what it would then hold, if other."""
+    """Return the parameters with the settings applied, and the values params.yaml would then hold (None: the same).
+
+    params.yaml is not changed.
+    """
     document, params, found = _applied(root, settings)
     return params, dict(document.values) if found else None
 
 
 def persisted(root: Path, settings: Sequence[str]) -> tuple[Params, list[str]]:
-    """Write the settings into params.yaml, as `dvc exp run -S` does; also lines like `sample.budget_mb: 20 → 5`.
+    """Write the settings into params.yaml, as `dvc exp run -S` does.
 
-    Nothing is written if anything is refused, or if no value changes.
+    Return the parameters, and a line like `sample.budget_mb: 20 → 5` for each change. Nothing is written if a setting
+    is refused or no value changes.
     """
     from tasks.params.file import save
 
@@ -116,13 +120,16 @@ def _applied(root: Path, settings: Sequence[str]) -> tuple[Document, Params, lis
     params = _whole(changed, validate(changed))
     try:
         before, after = validate(document).model_dump(), params.model_dump()
-    except InputError:  # the settings mend what the file has wrong: only what is written can be compared
+    except InputError:  # the settings repair an invalid file: only the written values can be compared
         before, after = document.values, changed.values
     return changed, params, changes(before, after)
 
 
 def _whole(document: Document, params: Params) -> Params:
-    """Refuse a file that leaves a key to its default: DVC sees what is written, and would miss a new default."""
+    """Return the parameters; raise InputError if the file leaves out a key.
+
+    DVC compares what is written, and would not notice a new default.
+    """
     from tasks.params.reference import flatten
 
     written = flatten(document.values)

@@ -1,4 +1,4 @@
-"""Trying again: how often a failed stage is, and after how long."""
+"""Retries: how often a failed stage is tried again, and after how long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Retries:
-    """What a failed stage has finished is not redone when it is tried again."""
+    """The number of retries of a failed stage and the delay before each; finished shards are not done again."""
 
     times: int = 0
     seconds: float = 0.0
@@ -23,7 +23,7 @@ ONCE = Retries()
 
 
 def retry_options(times: int, seconds: float) -> Callable[[_Command], _Command]:
-    """Give a command `--retries` and `--retry-delay`, with these defaults."""
+    """Return a decorator that adds `--retries` and `--retry-delay` to a command, with these defaults."""
 
     def decorate(command: _Command) -> _Command:
         delay = click.option(

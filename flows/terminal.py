@@ -1,4 +1,4 @@
-"""Tables for a terminal or a pipe: numbers aligned, one line for each row, nothing that could move the cursor."""
+"""Tables for a terminal or a pipe: aligned numbers, one line for each row, no characters that move the cursor."""
 
 import shutil
 import sys
@@ -17,13 +17,13 @@ NARROWEST = 6
 
 
 def printable(value: object) -> str:
-    """A value on one line; control characters of a corpus never reach the terminal."""
+    """Return a value as one line of text; control characters in a corpus never reach the terminal."""
     text = NULL if value is None else str(value)
     return "".join(one if one.isprintable() else "↵" if one == "\n" else "·" for one in text)
 
 
 def size(count: int | None) -> str:
-    """Bytes for people."""
+    """Return a number of bytes as text with a unit."""
     if count is None:
         return "? B"
     amount = float(count)
@@ -35,16 +35,16 @@ def size(count: int | None) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Text of at most `width` terminal cells, an ellipsis where something is missing."""
+    """Return a text cut to at most `width` terminal cells, with an ellipsis if something is missing."""
     return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
 
 
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], numeric: Sequence[bool], indent: str = ""
 ) -> list[str]:
-    """Return the lines of a table, one for each row, numbers to the right.
+    """Return the lines of a table, one for each row, with numbers aligned to the right.
 
-    In a terminal the longest texts are cut so that a line fits; numbers never are. Elsewhere nothing is cut.
+    In a terminal the longest texts are cut so that each line fits; numbers are never cut. Elsewhere nothing is cut.
     """
     cells = [[printable(value) for value in row] for row in rows]
     names = [printable(name) for name in columns]
@@ -59,7 +59,7 @@ def table(
 
 
 def _aligned(texts: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
-    """Return a line for a pipe. Rich would take 35 times as long, which is seconds for some thousand rows."""
+    """Return a line for a pipe. Rich would take 35 times as long: seconds for a few thousand rows."""
     padded = []
     for text, width, is_number in zip(texts, widths, numeric, strict=True):
         padding = " " * (width - cell_len(text))
@@ -75,13 +75,13 @@ def _drawn(
     numeric: Sequence[bool],
     room: int,
 ) -> list[str]:
-    """Return the lines of a table that fits into a terminal, where its numbers leave room for that."""
+    """Return the lines of a table that fits into a terminal, if its numbers leave enough room."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     def styled(text: str, style: str) -> Text:
-        """Return text that is cut, not wrapped; the spaces that fill its cell have no style."""
+        """Return a text that is cut instead of wrapped; the spaces that fill its cell have no style."""
         return Text.assemble((text, style), no_wrap=True, overflow="ellipsis")
 
     drawn = Table(box=_box(), show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="")
@@ -96,7 +96,7 @@ def _drawn(
     console = Console(
         file=StringIO(),
         width=min(max(room, sum(least) + gaps), sum(widths) + gaps),
-        force_terminal=True,  # click takes the styles out again where they are not wanted
+        force_terminal=True,  # click removes the styles where they are not wanted
         color_system="standard",
     )
     with console.capture() as captured:
@@ -105,7 +105,7 @@ def _drawn(
 
 
 def _box() -> "Box":
-    """Return the frame of a table: a line below the headings and nothing else."""
+    """Return the frame of a table: only a line below the headings."""
     from rich.box import Box
 
     return Box("    \n    \n ─  \n    \n    \n    \n    \n    \n")

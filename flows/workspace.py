@@ -1,4 +1,4 @@
-"""The workspace: the folder that holds dvc.yaml, and the settings under which everything in it runs."""
+"""The workspace: the folder that holds dvc.yaml, and the settings that apply to everything that runs in it."""
 
 import configparser
 import os
@@ -13,14 +13,17 @@ QUIET = {
     "DVC_NO_ANALYTICS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # After kill -9 Python's own tracker would tell the terminal of semaphores it has cleaned up.
+    # After kill -9 Python's resource tracker would print a warning about semaphores it has cleaned up.
     "PYTHONWARNINGS": "ignore:resource_tracker",
     "TOKENIZERS_PARALLELISM": "false",
 }
 
 
 def find_root(start: Path | None = None) -> Path:
-    """The nearest folder, from `start` upwards, that holds a dvc.yaml and a params.yaml."""
+    """Return the nearest folder, from `start` upwards, that holds a dvc.yaml and a params.yaml.
+
+    Raise InputError if there is none.
+    """
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if (folder / "dvc.yaml").is_file() and (folder / "params.yaml").is_file():
@@ -31,7 +34,7 @@ def find_root(start: Path | None = None) -> Path:
 
 
 def enter(start: Path | None = None) -> Path:
-    """Find the workspace, make it the working directory and silence telemetry; return its root."""
+    """Find the workspace, make it the working directory, turn off telemetry and return the root."""
     root = find_root(start)
     os.chdir(root)
     silence()
@@ -40,13 +43,13 @@ def enter(start: Path | None = None) -> Path:
 
 
 def silence() -> None:
-    """Silence telemetry, and what libraries tell of themselves."""
+    """Turn off the telemetry and the notices of libraries."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
 
 
 def _agree_on_git(root: Path) -> None:
-    """Tell DVC whether there is git: an unpacked archive has none, and DVC would refuse to open it."""
+    """Tell DVC whether the workspace is under git; DVC refuses to open an unpacked archive, which is not."""
     with_git = any((folder / ".git").exists() for folder in (root, *root.parents))
     path = root / ".dvc" / "config.local"
     config = configparser.ConfigParser()

@@ -1,4 +1,4 @@
-"""Checks of what users pass: examples and labels become rows, and numbers are within their bounds."""
+"""Check the arguments of users: convert examples and labels to rows, and keep numbers within their bounds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
@@ -11,17 +11,17 @@ from storage.records.labeled_sets import LabeledRow
 Labels = Sequence[str] | Sequence[int]
 Number = TypeVar("Number", int, float)
 
-_FIELDS = (("text",), ("sentence1", "sentence2"))  # of examples of one and of two texts, where no template names any
+_FIELDS = (("text",), ("sentence1", "sentence2"))  # names for one text and for two, if no template names any
 
 
 def labeled_rows(name: str, texts: Sequence[Texts], labels: Labels, fields: tuple[str, ...]) -> list[LabeledRow]:
-    """Return a row for each example; raise InputError if one has an empty text, or a label that is none.
+    """Return a row for each example; raise InputError if one has an empty text or an invalid label.
 
     Args:
-        name: what the examples are called in messages.
+        name: the name of the examples in messages.
         texts: the examples.
-        labels: the label of each.
-        fields: the names of an example's texts; (): those of the first example, or the usual ones.
+        labels: the label of each example.
+        fields: the names of an example's texts; (): those of the first example, or the default names.
     """
     if isinstance(texts, str) or isinstance(labels, str):
         raise InputError(f"{name}: give a list of texts and a list of labels")
@@ -64,21 +64,21 @@ def _label(label: object, where: str) -> str | int:
 
 
 def positive(name: str, value: int) -> int:
-    """Return a whole number of 1 or more; raise InputError if it is not."""
+    """Return the value; raise InputError if it is not a whole number of 1 or more."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise InputError(f"{name}: {value!r} should be a whole number of 1 or more")
     return int(value)
 
 
 def one_of(name: str, value: str, choices: Sequence[str]) -> str:
-    """Return a value; raise InputError if it is none of the choices."""
+    """Return the value; raise InputError if it is not one of the choices."""
     if value not in choices:
         raise InputError(f"{name}: {value!r} should be {' or '.join(choices)}")
     return value
 
 
 def distinct(name: str, values: Sequence[Number], allowed: Callable[[Number], bool]) -> tuple[Number, ...]:
-    """Return numbers as they are; raise InputError if there are none, or one is there twice or not allowed."""
+    """Return the numbers; raise InputError if there are none, or if one is repeated or not allowed."""
     if len(values) == 0 or len({*values}) < len(values) or not all(map(allowed, values)):
         raise InputError(f"{name}: {list(values)} should be distinct numbers within their bounds")
     return tuple(values)

@@ -12,9 +12,9 @@ _DEFAULT_CARD = "# A soft prompt\n\n{tokens} tokens of width {width}, saved by s
 
 
 def load_prompt(folder: str | Path) -> PromptArtifact:
-    """Return the prompt of a folder: `prompt` [P, d], `regularizer` by name, and `about`, its config.json.
+    """Return the prompt in a folder: `prompt` [P, d], `regularizer` tensors by name, and `about`, its config.json.
 
-    Raise InputError if the folder is not whole.
+    Raise InputError if the folder is incomplete or damaged.
     """
     return read_prompt(Path(folder))
 
@@ -22,12 +22,12 @@ def load_prompt(folder: str | Path) -> PromptArtifact:
 def save_prompt(prompt: PromptArtifact, folder: str | Path, card: str | None = None) -> Path:
     """Write a prompt to a new folder and return the folder.
 
-    Raise InputError if something is there already. The same prompt and card give the same bytes.
+    Raise InputError if the folder exists already. The same prompt and card give the same bytes.
 
     Args:
-        prompt: as `load_prompt` returns it, or made of an array of float32.
-        folder: must not be there yet.
-        card: the text of README.md; None: two lines.
+        prompt: as `load_prompt` returns it, or made from an array of float32.
+        folder: must not exist yet.
+        card: the text of README.md; None: a short default text.
     """
     target = Path(folder)
     tokens, width = prompt.prompt.shape
@@ -39,15 +39,15 @@ def save_prompt(prompt: PromptArtifact, folder: str | Path, card: str | None = N
 def export_peft(
     prompt: str | Path, folder: str | Path, *, backbone: str | Path | None = None, any_backbone: bool = False
 ) -> Path:
-    """Write a prompt to a new folder as an adapter of Hugging Face PEFT and return the folder.
+    """Write a prompt to a new folder as a Hugging Face PEFT adapter and return the folder.
 
     `peft.PeftModel.from_pretrained` loads the adapter; its README.md has a program that predicts with it.
 
     Args:
         prompt: the prompt's folder.
-        folder: must not be there yet.
-        backbone: the model by its name on the hub or its folder; None: the one the prompt was made for.
-        any_backbone: take a model's folder even if its files differ from those the prompt was made for.
+        folder: must not exist yet.
+        backbone: the name of the model on the hub, or its folder; None: the model the prompt was made for.
+        any_backbone: accept a model's folder even if its files differ from those the prompt was made for.
     """
     export_adapter(Path(prompt), Path(folder), None if backbone is None else str(backbone), any_backbone=any_backbone)
     return Path(folder)
@@ -61,17 +61,17 @@ def import_peft(
     words: Mapping[str, str] | None = None,
     max_length: int = 256,
 ) -> Path:
-    """Write an adapter of Hugging Face PEFT to a new folder as a prompt and return the folder.
+    """Write a Hugging Face PEFT adapter to a new folder as a prompt and return the folder.
 
-    An adapter that `export_peft` wrote keeps its task. Any other becomes a start for tuning, unless `template` and
-    `words` say how it asks.
+    An adapter that `export_peft` wrote keeps its task. Any other can only be used as a start for tuning, unless
+    `template` and `words` describe its task.
 
     Args:
         adapter: the adapter's folder; pickled files are not opened.
-        folder: must not be there yet.
-        template: text with `{fields}`, and `<X>` where plain T5 fills in.
+        folder: must not exist yet.
+        template: text with `{fields}`, and with `<X>` where plain T5 fills in a word.
         words: the word of each label.
-        max_length: longest input in tokens.
+        max_length: the length of the longest input, in tokens.
     """
     task = None
     if template is not None or words is not None:

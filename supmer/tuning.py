@@ -1,4 +1,4 @@
-"""Tuning a prompt on texts and labels that are in memory: no workspace is needed."""
+"""Tune a prompt on texts and labels that are in memory; no workspace is needed."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ class SeedResult:
     Attributes:
         validation_score: accuracy on the validation examples, by which the learning rate and the step were chosen.
         best_step: the step of the prompt that was kept.
-        status: "ok", or how the run ended.
+        status: "ok", or a word for how the run ended.
         score: accuracy on the test examples; None if there are none.
         examples: number of test examples.
     """
@@ -53,7 +53,7 @@ class TuneResult:
     """A tuned prompt and how it was chosen.
 
     Attributes:
-        folder: the prompt of the seed with the best validation score.
+        folder: the folder of the prompt; it is the prompt of the seed with the best validation score.
         backbone: the model's folder.
         seeds: a result for each seed.
     """
@@ -64,7 +64,7 @@ class TuneResult:
 
     @property
     def score(self) -> float | None:
-        """The mean accuracy on the test examples over all seeds; None if there were none."""
+        """The mean accuracy on the test examples over all seeds; None if there were no test examples."""
         scores = [seed.score for seed in self.seeds if seed.score is not None]
         return fmean(scores) if scores else None
 
@@ -97,33 +97,34 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
 ) -> TuneResult:
     """Tune a prompt on a few labeled examples, write it to a new folder and return the results.
 
-    Every seed draws `shots` examples of each label to train on and as many to validate on. Every seed is tuned with
-    every learning rate; validation chooses. Tests are on `test`, or on what the draw of the seed leaves over.
+    Every seed draws `shots` examples of each label to train on and as many to validate on. A prompt is tuned for every
+    seed with every learning rate; the validation score chooses among the learning rates. The prompt is tested on
+    `test`, or on the examples that the seed did not draw.
 
-    The run is deterministic: torch is told to use deterministic algorithms in this process. Raise InputError if
-    something is wrong with the arguments, before a model is loaded where possible.
+    The run is deterministic: torch uses deterministic algorithms in this process. Raise InputError if an argument is
+    wrong, before a model is loaded where possible.
 
     Args:
-        texts: the examples: a text each, or where the template has several fields, all of them in order or by name.
+        texts: the examples: one text each or, if the template has several fields, all texts in order or by name.
         labels: the label of each example, all names or all integers.
-        output: folder for the prompt; must not be there yet.
+        output: folder for the prompt; must not exist yet.
         backbone: the folder of a T5 model or of a workspace; None: the workspace around the working directory.
         start: "vocabulary" (rows of random words), "normal" (noise), or the folder of a prompt.
-        template: text with `{fields}`, and `<X>` where plain T5 fills in; None: the texts and a question.
-        words: what the model says for each label; None: the label's name.
+        template: text with `{fields}`, and with `<X>` where plain T5 fills in a word; None: the texts and a question.
+        words: the word that the model says for each label; None: the label's name.
         test: texts and labels to test on.
-        form: "sentinel" for plain T5, "instruction" for instruction-tuned models; None: that of the prompt at the
-            start, or else sentinel.
-        shots: examples of each label to train on, and again to validate on.
-        seeds: one draw of the examples for each.
+        form: "sentinel" for plain T5, "instruction" for instruction-tuned models; None: the form of the prompt in
+            `start`, or else "sentinel".
+        shots: number of examples of each label to train on, and again to validate on.
+        seeds: each seed makes one draw of the examples.
         learning_rates: tried for every seed.
-        epochs: passes over the training examples.
-        batch_size: examples of a step.
-        evaluate_every: steps between evaluations; the best prompt is kept.
-        max_length: longest input in tokens, without the prompt.
-        prompt_tokens: rows of the prompt; a prompt at the start has its own number.
-        work: folder for checkpoints; the same call goes on from them after an interruption. None: no checkpoints stay.
-        progress: called now and then with the share that is done and a remark.
+        epochs: number of passes over the training examples.
+        batch_size: number of examples in a step.
+        evaluate_every: number of steps between evaluations; the best prompt is kept.
+        max_length: the length of the longest input, in tokens, without the prompt.
+        prompt_tokens: number of rows of the prompt; if `start` is a prompt, its own number counts.
+        work: folder for checkpoints; after an interruption the same call continues from them. None: none are kept.
+        progress: called from time to time with the share that is done and a remark.
     """
     target = Path(output).absolute()
     refuse_place(target)
@@ -162,7 +163,7 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
 
 
 def _silent(_share: float, _remark: str) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 def _dataset(
@@ -179,7 +180,7 @@ def _word_of(words: Mapping[str, str] | None) -> dict[str, str] | None:
 
 
 def _start(start: str | Path, prompt_tokens: int) -> tuple[Start, str]:
-    """Return where to start, and its name."""
+    """Return the start of the tuning, and its name."""
     if start == "vocabulary":
         return Start(positive("prompt_tokens", prompt_tokens), "vocabulary"), _INITIALIZATIONS["vocabulary"]
     if start == "normal":
@@ -189,7 +190,7 @@ def _start(start: str | Path, prompt_tokens: int) -> tuple[Start, str]:
 
 
 def _place(backbone: str | Path | None) -> tuple[Path, Path | None]:
-    """Return the workspace of a backbone, and the model's folder if it is not that of the workspace."""
+    """Return the workspace of a backbone, and the model's folder if the backbone is not the workspace's own."""
     if backbone is None:
         here = Path.cwd()
         for root in (here, *here.parents):

@@ -1,1 +1,1 @@
-"""The verbs of the `supmer` command, one module a verb."""
+"""The verbs of the `supmer` command, one module for each verb."""

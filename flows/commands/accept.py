@@ -1,4 +1,4 @@
-"""`supmer accept STAGE --why TEXT`: a result stands although its code changed."""
+"""`supmer accept STAGE --why TEXT`: record that a result stands although its code changed."""
 
 import uuid
 from dataclasses import replace
@@ -54,7 +54,7 @@ def command(stage: str, reason: str) -> None:
 
 
 def _refuse(stage: str, kinds: frozenset[str], reasons: tuple[str, ...]) -> None:
-    """Raise InputError unless the code of a stage changed and nothing else."""
+    """Raise InputError unless only the code of a stage changed."""
     if not kinds:
         raise InputError(f"{stage}: is fresh: there is nothing to accept")
     if "new" in kinds:
@@ -64,7 +64,7 @@ def _refuse(stage: str, kinds: frozenset[str], reasons: tuple[str, ...]) -> None
 
 
 def _refuse_damaged(root: Path, stage: str) -> None:
-    """Raise InputError if an output of the stage is not what dvc.lock says; all of it is hashed."""
+    """Raise InputError if an output of the stage differs from dvc.lock; every file is hashed."""
     from storage.checks.verification import verify_outputs
     from storage.lockfile import read_pipeline
 

@@ -1,4 +1,4 @@
-"""`supmer completion`: the script that lets a shell complete verbs, options, stages, profiles and parameters."""
+"""`supmer completion`: print the script that lets a shell complete verbs, options, stages, profiles and parameters."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -9,7 +9,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
-    """Print the script that makes SHELL complete this command; load it from the shell's own start file.
+    """Print the script that makes SHELL complete this command; load it from the shell's startup file.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`supmer dag`: the pipeline as text or Mermaid."""
+"""`supmer dag`: print the pipeline as text or Mermaid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--format", "form", type=click.Choice(["text", "mermaid"]), default="text", help="How to draw it.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def command(form: str, as_json: bool) -> None:
-    """Draw the pipeline of dvc.yaml: stages in the order they run, with what each reads and writes.
+    """Draw the pipeline of dvc.yaml: the stages in the order in which they run, with their inputs and outputs.
 
     \b
     Examples:
@@ -37,7 +37,7 @@ def command(form: str, as_json: bool) -> None:
 
 
 def text(nodes: Sequence[Node]) -> list[str]:
-    """One block a stage."""
+    """Return the lines of a text that has a block for each stage."""
     lines = []
     for node in nodes:
         after = f"  ← {', '.join(node.upstream)}" if node.upstream else ""
@@ -48,7 +48,7 @@ def text(nodes: Sequence[Node]) -> list[str]:
 
 
 def mermaid(nodes: Sequence[Node]) -> list[str]:
-    """A Mermaid flowchart."""
+    """Return the lines of a Mermaid flowchart."""
     lines = ["flowchart LR"]
     for node in nodes:
         lines.append(f'    {_plain(node.name)}["{node.name}"]')
@@ -57,5 +57,5 @@ def mermaid(nodes: Sequence[Node]) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """Return a stage's name as an identifier of Mermaid, which takes no @."""
+    """Return a stage's name as a Mermaid identifier, which must not contain @."""
     return name.replace("@", "-")

@@ -1,4 +1,4 @@
-"""`supmer export`: a prompt as an adapter that Hugging Face PEFT loads."""
+"""`supmer export`: write a prompt as an adapter that Hugging Face PEFT loads."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Examples:
 def command(folder: Path, prompt: Path | None, backbone: str | None, *, any_backbone: bool) -> None:
     """Write a prompt as a Hugging Face PEFT adapter to DIR; peft.PeftModel.from_pretrained loads it.
 
-    Its README.md has the template, the label words and a program that predicts with it. The adapter names its model:
-    where that came from the hub, by its name there; otherwise by the folder it lies in here.
+    Its README.md has the template, the label words and a program that predicts with it. The adapter refers to its model
+    by the name on the hub if the model came from there, and otherwise by the model's folder on this machine.
     """
     silence()
     from storage.atomic import refuse_place
@@ -41,7 +41,7 @@ def command(folder: Path, prompt: Path | None, backbone: str | None, *, any_back
 
 
 def _only_prompt() -> Path:
-    """The prompt of this workspace, if it has one only."""
+    """Return the only prompt of this workspace; raise InputError if there are several or none."""
     from storage.prompts.prompt_artifact import CONFIG
 
     found = sorted(path.parent for path in Path(paths.ARTIFACTS).rglob(CONFIG))

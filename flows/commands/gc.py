@@ -1,4 +1,4 @@
-"""`supmer gc`: free what no commit and no current output needs."""
+"""`supmer gc`: delete what no commit and no current output needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def command(dry_run: bool) -> None:
     """Free what no git commit, no experiment and no current output needs.
 
     That is: objects in DVC's cache, downloads already unpacked, partial outputs and scratch files. The finished shards
-    of current outputs stay: they share their bytes with them and let a grown corpus be processed incrementally.
+    of current outputs stay: they share their bytes with the outputs and let a larger corpus be processed incrementally.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def command(dry_run: bool) -> None:
                 pipeline.repo.gc(
                     workspace=True, all_commits=pipeline.has_git, all_experiments=pipeline.has_git, force=True
                 )
-        # After DVC's cache: a shard whose bytes the cache held, too, costs something only now.
+        # After DVC's cache: a shard that shared its bytes with the cache takes up room of its own only now.
         leftovers = [*_leftovers(root, [out for node in pipeline.nodes() for out in node.outputs]), *_unused(pipeline)]
         if dry_run:
             freed = unused + sum(_disk_use(path) for path in leftovers)
@@ -67,7 +67,7 @@ def _leftovers(root: Path, outputs: list[str]) -> Iterator[Path]:
 
 
 def _unused(pipeline: Pipeline) -> Iterator[Path]:
-    """Finished shards that a fresh stage does not use and that take up room; a stale stage may need its own."""
+    """Yield the finished shards that take up room and that a fresh stage does not use; a stale stage may need them."""
     from flows.dvc_state.freshness import assess
 
     for node in pipeline.nodes():
@@ -77,7 +77,7 @@ def _unused(pipeline: Pipeline) -> Iterator[Path]:
 
 
 def _unused_bytes(pipeline: Pipeline) -> int:
-    """Bytes of cache objects that neither a commit nor the workspace names."""
+    """Return the bytes of cache objects that neither a commit nor the workspace refers to."""
     repo, git = pipeline.repo, pipeline.has_git
     used = {
         str(info.value) for infos in repo.used_objs(all_commits=git, all_experiments=git).values() for info in infos
@@ -87,7 +87,7 @@ def _unused_bytes(pipeline: Pipeline) -> int:
 
 
 def _disk_use(top: Path) -> int:
-    """Bytes on disk below a folder, a file with several links counted once."""
+    """Return the bytes on disk below a folder; a file with several links counts once."""
     if top.is_file():
         return top.stat().st_size
     seen: set[tuple[int, int]] = set()

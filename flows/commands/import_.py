@@ -1,4 +1,4 @@
-"""`supmer import`: an adapter of Hugging Face PEFT as a prompt of ours."""
+"""`supmer import`: convert a Hugging Face PEFT adapter to a prompt."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Examples:
 @click.option("--label", "labels", multiple=True, metavar="NAME=WORD", help="A label and its word. To be repeated.")
 @click.option("--max-length", type=click.IntRange(min=1), default=MAX_LENGTH, show_default=True, help="Of an input.")
 def command(adapter: Path, folder: Path, template: str | None, labels: tuple[str, ...], max_length: int) -> None:
-    """Convert a PEFT prompt-tuning adapter in DIR to a prompt of ours in NEWDIR.
+    """Convert the PEFT prompt-tuning adapter in DIR to a prompt in NEWDIR.
 
-    It must be of type PROMPT_TUNING for an encoder-decoder, with num_transformer_submodules=1, saved as safetensors;
-    pickled files are not opened. One that `supmer export` wrote keeps its task; for others --template and --label say
-    it, and `supmer predict` can use it.
+    The adapter must be of type PROMPT_TUNING for an encoder-decoder, with num_transformer_submodules=1, saved as
+    safetensors; pickled files are not opened. An adapter that `supmer export` wrote keeps its task. For any other,
+    --template and --label describe the task, so that `supmer predict` can use the prompt.
     """
     silence()
     from model.tuning.downstream import KEY

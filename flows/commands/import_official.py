@@ -1,4 +1,4 @@
-"""`supmer import-official`: the authors' released checkpoints as a prompt of ours."""
+"""`supmer import-official`: convert the authors' released checkpoints to a prompt."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ configuration rescales the whole gradient at once, where its meta-training resca
 @click.option("--prompt", required=True, type=click.Path(path_type=Path), help="A released prompt_*.pt: θ.")
 @click.option("--regularizer", type=click.Path(path_type=Path), help="The gradient_edit_*.pt that goes with it: φ.")
 def command(folder: Path, prompt: Path, regularizer: Path | None) -> None:
-    """Convert released checkpoints (prompt_*.pt, gradient_edit_*.pt) to a prompt of ours in DIR.
+    """Convert released checkpoints (prompt_*.pt, gradient_edit_*.pt) to a prompt in DIR.
 
-    Only tensors are read from the files, no code of them is run.
+    Only tensors are read from the files; no code in them is run.
     """
     from model.tuning.official import read_official
     from storage.atomic import making_folder

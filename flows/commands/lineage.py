@@ -1,4 +1,4 @@
-"""`supmer lineage`: what an artifact was made from, down to the sources."""
+"""`supmer lineage`: print what an artifact was made from, down to the sources."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ def _list(pipeline: Pipeline, *, as_json: bool) -> None:
 
 
 def _print_artifact(node: ArtifactNode, first: str, rest: str, printed: set[str]) -> None:
-    """One artifact and, below it, the stage that made it; `first` and `rest` are the tree's lines on the left."""
+    """Print an artifact and, below it, the stage that made it.
+
+    `first` and `rest` are the left margins, with the lines of the tree, of the first and of the following lines.
+    """
     rows = f", {node.rows:,} rows" if node.rows is not None else ""
     name = printable(node.parameter or node.path)
     click.echo(f"{first}{click.style(name, bold=True)}  {size(node.bytes)}{rows}, md5 {node.md5}")

@@ -33,7 +33,7 @@ def command() -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def list_profiles(*, as_json: bool) -> None:
-    """List the profiles; the active one, or the one nearest to it, is marked.
+    """List the profiles, and mark the active one or the one nearest to the active parameters.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def list_profiles(*, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @set_option
 def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str, ...]) -> None:
-    """Show the active parameters, or those of the profile NAME: one key a line, defaults included.
+    """Show the active parameters, or those of the profile NAME: one key per line, defaults included.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str,
 @command.command()
 @click.argument("name", shell_complete=profile_names)
 def use(name: str) -> None:
-    """Make the profile NAME the active one. Changes of your own are kept in params.yaml.bak-N.
+    """Make the profile NAME the active one. Your own changes are kept in params.yaml.bak-N.
 
     \b
     Examples:
@@ -115,7 +115,7 @@ def use(name: str) -> None:
     path = profile(root, name)
     params = load(path)
     active = root / PARAMS_FILE
-    with workspace_lock(root, f"supmer params use {name}"):  # a run reads the parameters to its end
+    with workspace_lock(root, f"supmer params use {name}"):  # a run reads the parameters until it ends
         content = active.read_bytes() if active.exists() else None
         if content == path.read_bytes():
             click.echo(f"{PARAMS_FILE} is {name} already")
@@ -136,9 +136,9 @@ def use(name: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @set_option
 def diff(first: str | None, second: str | None, *, as_json: bool, settings: tuple[str, ...]) -> None:
-    """Show what changes from profile A to profile B, one key a line.
+    """Show the changes from profile A to profile B, one key per line.
 
-    Without B: from A to the active parameters. Without both: from the nearest profile to the active parameters.
+    Without B: from A to the active parameters. Without A and B: from the nearest profile to the active parameters.
 
     \b
     Examples:
@@ -167,7 +167,7 @@ def diff(first: str | None, second: str | None, *, as_json: bool, settings: tupl
 
 
 def _root() -> Path:
-    """The workspace; unlike other verbs, these also work where params.yaml is lost."""
+    """Return the workspace; unlike other verbs, these also work if params.yaml is missing."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / "dvc.yaml").is_file():

@@ -29,14 +29,14 @@ Examples:
 """
 
 PREDICTED, PROBABILITIES = "predicted", "probabilities"
-BLOCK_BYTES = 4_000_000  # rows waiting for the model, beside their number
+BLOCK_BYTES = 4_000_000  # most bytes of rows in a block, whatever their number
 PROGRESS_SECONDS = 5.0
 STANDARD_INPUT = "standard input"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A request: where the data is, which fields, how many rows at a time, and what else of a row is written."""
+    """A request: the data and its format, the fields to read, the rows per block, and the fields to copy."""
 
     data: str
     form: str | None
@@ -60,11 +60,11 @@ class Wanted:
 def command(
     prompt: Path, text: tuple[str, ...], output: Path | None, backbone: Path | None, *, any_backbone: bool, **rest: Any
 ) -> None:
-    """Label new texts: a JSON line for each, in their order, with the label and the probability of every label.
+    """Label new texts: print a JSON line for each, in order, with the label and the probability of every label.
 
-    Data is JSON lines, CSV, TSV (each also .gz or .zst), Parquet, or plain lines, one text a line. Standard input is
-    JSON lines if its first line is an object, plain lines otherwise; --format says it. Files of any size are read and
-    written a block at a time; --block 1 answers line by line.
+    The data is JSON lines, CSV, TSV (each also .gz or .zst), Parquet, or plain lines, one text per line. Without
+    --format, standard input is read as JSON lines if its first line is an object, and as plain lines otherwise. Files
+    of any size are read and written one block at a time; --block 1 answers line by line.
     """
     silence()
     from model.tuning.classifier import PromptedClassifier
@@ -81,7 +81,7 @@ def command(
 
 
 def _check_data(data: str) -> None:
-    """Raise InputError for a wrong name, before the model is loaded."""
+    """Raise InputError if the data cannot be read, before the model is loaded."""
     if data != "-" and (not Path(data).exists() or Path(data).is_dir()):
         raise InputError(f"{data}: no such file: name the data, or - for standard input")
     if data == "-" and sys.stdin is None:
@@ -89,7 +89,7 @@ def _check_data(data: str) -> None:
 
 
 def _check_output(output: Path | None) -> None:
-    """Raise InputError for a place that cannot be written to."""
+    """Raise InputError if the output cannot be written."""
     if output is not None and output.is_dir():
         raise InputError(f"{output}: is a folder: name a file to write to")
     if output is None and sys.stdout is None:
@@ -98,7 +98,7 @@ def _check_output(output: Path | None) -> None:
 
 @contextmanager
 def _writing(output: Path | None) -> Iterator[IO[bytes]]:
-    """Open standard output, or a file that is whole or absent in the end."""
+    """Open standard output, or a file that is complete or absent in the end."""
     if output is None:
         yield sys.stdout.buffer
         return
@@ -132,7 +132,7 @@ def _rows(wanted: Wanted, progress: _Progress) -> Iterator[UnlabeledRow]:
 
 
 def _blocks(rows: Iterator[UnlabeledRow], most: int) -> Iterator[list[UnlabeledRow]]:
-    """Yield rows in blocks of bounded number and size; those before a bad row are still answered."""
+    """Yield the rows in blocks of limited number and size; rows before a bad row are still answered."""
     block: list[UnlabeledRow] = []
     size = 0
     try:
@@ -160,7 +160,7 @@ def _line(row: UnlabeledRow, prediction: Prediction, wanted: Wanted) -> dict[str
 
 @dataclass
 class _Progress:
-    """Tells on standard error how far it is, when that takes long."""
+    """Progress of a prediction, printed on standard error every few seconds."""
 
     data: str
     done: int = 0
@@ -173,11 +173,11 @@ class _Progress:
         self.size = Path(self.data).stat().st_size if self.data != "-" else 0
 
     def read(self, done: int) -> None:
-        """So many bytes of the file were read."""
+        """Note that `done` bytes of the file have been read."""
         self.share = done / self.size if self.size else None
 
     def advance(self, rows: int) -> None:
-        """So many rows more are done."""
+        """Count `rows` more rows as done."""
         self.done += rows
         now = time.monotonic()
         if now - self.told >= PROGRESS_SECONDS:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @place_options
 @retry_options(times=0, seconds=10)
 @set_option
-def command(  # noqa: PLR0913, PLR0917 - one argument an option
+def command(  # noqa: PLR0913, PLR0917 - one argument for each option
     stages: tuple[str, ...],
     start: str | None,
     end: str | None,
@@ -76,7 +76,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     with aside, workspace_lock(root, shlex.join(["supmer", *sys.argv[1:]])) as lock:
         if lock.dead:
             mend(root, lock.dead)
-        if settings:  # a refusal must come before they are written
+        if settings:  # refuse wrong stages before the settings are written
             _chosen(Pipeline(root), stages, start, end, forced)
         session = open_session(settings, keep=True)
         nodes = _chosen(session.pipeline, stages, start, end, forced)
@@ -86,7 +86,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
             _tell_all(outcomes)
         else:
             if ranks:
-                os.environ[RANKS] = str(ranks)  # for the process, on whatever machine, that does the training
+                os.environ[RANKS] = str(ranks)  # for the process that trains, on whatever machine
             from flows.run.runner import Places, run_here
 
             places = Places(workers, runner, address)
@@ -100,7 +100,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
 
 
 def _end(outcomes: Sequence[Outcome], *, quiet: bool) -> None:
-    """Say what to do next, and leave with the code that fits."""
+    """Say what to do next; exit with 1 after a bug, with 2 if a stage failed or was skipped."""
     for outcome in outcomes:
         if outcome.traceback:
             click.echo(outcome.traceback, err=True)
@@ -131,7 +131,7 @@ def _chosen(
 
 
 def _all_fresh(session: Session, nodes: Sequence[Node]) -> list[Outcome]:
-    """The outcomes if there is nothing to do, decided before Prefect is imported; else nothing."""
+    """Return the outcomes if every stage is fresh, else []; this needs no Prefect, which takes seconds to import."""
     from flows.dvc_state.freshness import assess
 
     outcomes = []

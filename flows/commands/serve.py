@@ -1,4 +1,4 @@
-"""`supmer serve`: the pipeline on a schedule."""
+"""`supmer serve`: run the pipeline on a schedule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from flows.workspace import enter
 @retry_options(times=2, seconds=60)
 @place_options
 @set_option
-def command(  # noqa: PLR0913, PLR0917 - one argument an option
+def command(  # noqa: PLR0913, PLR0917 - one argument for each option
     stages: tuple[str, ...],
     cron: str | None,
     every: str | None,
@@ -50,9 +50,9 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
 ) -> None:
     """Run the pipeline, or STAGES with what they depend on, on a schedule, until Ctrl-C.
 
-    Each time it is the same as `supmer run`: fresh stages are left alone. A run that is due while another goes on is
-    skipped; a failed stage is tried again and goes on from its finished shards. A Prefect server is started for it with
-    its UI, unless `supmer ui` serves this workspace or PREFECT_API_URL names one.
+    Each run does the same as `supmer run`: fresh stages are left alone. A run that is due while another is still going
+    is skipped; a failed stage is tried again and continues from its finished shards. The command starts a Prefect
+    server with its UI, unless `supmer ui` serves this workspace or PREFECT_API_URL names a server.
 
     \b
     Examples:
@@ -84,12 +84,12 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
         _serve(root, api, when, Plan(asked, arguments, Retries(retries, retry_delay)))
     click.echo("\nstopped: nothing is run until the schedule is served again")
     sys.stdout.flush()
-    os._exit(0)  # Prefect's own exit handlers would look for a server that is gone
+    os._exit(0)  # Prefect's exit handlers would look for a server that is gone
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run, time after time."""
+    """The runs of a schedule: the command as typed, the arguments of `supmer run`, and the retries."""
 
     asked: str
     arguments: list[str]  # of `supmer run`
@@ -98,7 +98,7 @@ class Plan:
 
 @contextmanager
 def _server(root: Path, port: int) -> Iterator[str]:
-    """The API address of the server that keeps the schedule: one that is there, or our own."""
+    """Provide the API address of the server that keeps the schedule: an existing server, or one started here."""
     from flows.server.artifacts import report_is_served
     from flows.server.lasting_server import announced, start_lasting_server
     from flows.server.ready import wait_until_ready

@@ -1,4 +1,4 @@
-"""`supmer show`: anchor tasks as the model sees them, clusters as a person can tell them apart."""
+"""`supmer show`: print anchor tasks as the model sees them, and clusters with their nearest sentences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from storage.tables.task_shards import StoredExample, StoredTask, TaskIndex
 
 TASKS, BACKBONE = Path(paths.TASKS), Path(paths.BACKBONE)
-TOPIC_CELLS = 60  # of the sentence that stands for a centroid
+TOPIC_CELLS = 60  # width of the sentence that stands for a centroid
 
 
 @click.group(name="show")
@@ -40,7 +40,7 @@ def command() -> None:
 
 @dataclass(frozen=True)
 class Shown:
-    """An example in the words of its template; numbers of tokens where the backbone's tokenizer is at hand."""
+    """An example in the words of its template; token counts are None without the backbone's tokenizer."""
 
     example_id: str
     task_id: str
@@ -67,7 +67,7 @@ def show_tasks(
 ) -> None:
     """Print examples of the tasks as the model will see them: template, texts cut to length, centroids marked ⟨μ⟩.
 
-    Form and length are metatrain.template and metatrain.max_length of params.yaml.
+    The form and the length are metatrain.template and metatrain.max_length of params.yaml.
     """
     root = enter()
     from flows.options import overlaid
@@ -77,7 +77,7 @@ def show_tasks(
     metatrain = overlaid(root, settings)[0].metatrain
     index = read_index(TASKS, split, kinds=None if kind is None else [kind])
     tokenizer = backbone_tokenizer(root, BACKBONE, metatrain.max_length)
-    drawn = _draw(index, number, random.Random(seed))  # noqa: S311 - a look at examples, no secret
+    drawn = _draw(index, number, random.Random(seed))  # noqa: S311 - draws examples, no secret
     topics = _topics(root, drawn)
     shown = [_shown(task, example, metatrain.template, tokenizer, topics) for task, example in drawn]
     if as_json:
@@ -90,7 +90,7 @@ def show_tasks(
 
 
 def _draw(index: TaskIndex, number: int, chance: random.Random) -> list[tuple[StoredTask, StoredExample]]:
-    """Examples of tasks drawn at random, the kinds in turn."""
+    """Return examples of tasks drawn at random, taking the kinds in turn."""
     from storage.tables.task_shards import TaskShards
 
     shards = TaskShards(index)
@@ -104,7 +104,7 @@ def _draw(index: TaskIndex, number: int, chance: random.Random) -> list[tuple[St
 
 
 def _topics(root: Path, drawn: list[tuple[StoredTask, StoredExample]]) -> dict[tuple[str, int], str]:
-    """The nearest sentence of every cluster among the choices, by format and cluster."""
+    """Return the nearest sentence of every cluster among the choices, by format and cluster."""
     wanted: dict[str, set[int]] = {}
     for task, example in drawn:
         wanted.setdefault(task.format, set()).update(example.choices)

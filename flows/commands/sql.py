@@ -34,9 +34,9 @@ Examples:
 @click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Rows of a table; 0 for all.")
 @click.option("--memory-mb", type=click.IntRange(min=64), help="DuckDB's memory; more spills to .supmer/tmp.")
 def command(query: str | None, form: str, limit: int, memory_mb: int | None) -> None:
-    """Query every dataset of the workspace with DuckDB, read-only; - reads the query from standard input.
+    """Query every dataset of the workspace with DuckDB, read-only; if QUERY is -, read it from standard input.
 
-    Without a query, list the views with their columns, rows and shards.
+    Without QUERY, list the views with their columns, rows and shards.
     """
     root = enter()
     from storage.queries.views import DEFAULT_MEMORY_MB, connect, run_query, summaries
@@ -99,7 +99,7 @@ def _write_csv(result: Result) -> None:
 
 
 def _write_json(result: Result) -> None:
-    """A JSON array, one object a line, written as the rows come."""
+    """Write the rows as a JSON array, one object per line, as they arrive."""
     names = _distinct(result.columns)
     separator = "[\n"
     for batch in result.batches:
@@ -110,7 +110,7 @@ def _write_json(result: Result) -> None:
 
 
 def _distinct(columns: tuple[str, ...]) -> list[str]:
-    """Column names as keys: a repeated one gets a number, so that no value is lost."""
+    """Return the column names as keys; a repeated name gets a number, so that no value is lost."""
     names: list[str] = []
     for name in columns:
         repeated = sum(earlier == name for earlier in columns[: len(names)])
@@ -123,7 +123,7 @@ def _json_row(row: dict[str, Any]) -> str:
 
     try:
         return orjson.dumps(row, default=_json_value, option=orjson.OPT_NON_STR_KEYS).decode()
-    except TypeError:  # an integer of more than 64 bits, as sum() makes them
+    except TypeError:  # an integer of more than 64 bits, which sum() can return
         return json.dumps(row, default=_json_value, ensure_ascii=False)
 
 

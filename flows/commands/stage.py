@@ -1,4 +1,4 @@
-"""`supmer stage NAME`: one stage's function, as `dvc repro` calls it."""
+"""`supmer stage NAME`: run one stage's function for `dvc repro`."""
 
 import os
 
@@ -17,9 +17,9 @@ from storage.sources.local import LISTINGS
 @click.command()
 @click.argument("name", shell_complete=stage_names)
 def command(name: str) -> None:
-    """Run the function of stage NAME once, without asking what is fresh: this is the command in dvc.yaml.
+    """Run the function of stage NAME once, even if the stage is fresh: this is the command in dvc.yaml.
 
-    DVC itself decides when to call it and records the result; people use `supmer run` or `dvc repro`.
+    DVC decides when to call it and records the result; people use `supmer run` or `dvc repro`.
 
     \b
     Example, as dvc.yaml has it:
@@ -32,7 +32,7 @@ def command(name: str) -> None:
         session = open_session((), keep=True)
         from flows.dvc_state.dag import require
 
-        if is_local(name) and session.sources_changed:  # DVC would record this for what inputs.yaml said before
+        if is_local(name) and session.sources_changed:  # DVC would record it for the old inputs.yaml
             raise InputError(f"params.yaml names other local sources than {MAPPING}, which is renewed now: try again")
         nodes = {node.name: node for node in session.pipeline.nodes()}
         require(nodes, name)

@@ -1,4 +1,4 @@
-"""`supmer status`: what is fresh, what is not, and why."""
+"""`supmer status`: show which stages are fresh, which are not, and why."""
 
 import click
 
@@ -10,9 +10,9 @@ from flows.run.session import open_session
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @set_option
 def command(as_json: bool, settings: tuple[str, ...]) -> None:
-    """Say of every stage whether it is fresh, would be restored or would run, and why.
+    """Show for every stage whether it is fresh, would be restored or would run, and why.
 
-    Changes nothing; with -S it answers for other parameters. Exits 0 if all is fresh, else 1.
+    Changes nothing; with -S it answers for other parameters. Exits with 0 if every stage is fresh, else with 1.
 
     \b
     Examples:

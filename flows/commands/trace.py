@@ -1,4 +1,4 @@
-"""`supmer trace`: from an example, sentence or document back to file and offset."""
+"""`supmer trace`: follow an example, sentence or document back to its file and offset."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Examples:
 def command(example: str, *, as_json: bool) -> None:
     """Follow EXAMPLE back to its document, source, file and offset.
 
-    EXAMPLE is a document id (at least 6 digits of it), a sentence (DOCUMENT:INDEX), or the id of a training example.
+    EXAMPLE is a document id (at least its first 6 digits), a sentence (DOCUMENT:INDEX) or the id of a training example.
     """
     root = enter()
     from storage.lineage.tracing import find_example, refuse_unknown_example
@@ -82,7 +82,10 @@ def _trace(root: Path, connection: DuckDBPyConnection, given: str) -> dict[str, 
 
 
 def _labeled_example(root: Path, name: str, row: int) -> dict[str, Any] | None:
-    """The labeled set of that name, as `acquire` recorded it, and the file and row its example stands in."""
+    """Return the facts of a labeled set, as `acquire` recorded them, and the file and row of one of its examples.
+
+    Return None if there is no labeled set of that name.
+    """
     from storage.errors import InputError
     from storage.records.labeled_sets import place_of, training_files
     from storage.sources.source import MANIFEST, read_manifest
@@ -95,7 +98,7 @@ def _labeled_example(root: Path, name: str, row: int) -> dict[str, Any] | None:
     found = {"spec": source.spec, "licence": source.licence}
     try:
         place = place_of(training_files(source), root, row)
-    except InputError as error:  # what the set is can be told all the same
+    except InputError as error:  # the facts of the set are still known
         return found | {"file": None, "problem": str(error)}
     if place is None:
         return found | {"file": None, "problem": "its training files have fewer rows"}
@@ -110,7 +113,7 @@ def _sentence_range(record: dict[str, Any] | None) -> str:
 
 
 def _origin(root: Path, row: dict[str, Any]) -> dict[str, Any]:
-    """The source and file of a row, with spec, licence and hash as `acquire` recorded them."""
+    """Return the source and file of a row, with the spec, licence and hash that `acquire` recorded."""
     from storage.lockfile import read_pipeline
     from storage.sources.source import MANIFEST, read_manifest
 

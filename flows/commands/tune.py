@@ -1,4 +1,4 @@
-"""`supmer tune`: a prompt for your own labeled examples, with no entry in any registry."""
+"""`supmer tune`: tune a prompt on the user's own labeled examples, which need no entry in a registry."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ Examples:
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for the tuned prompt; default: FILE-prompt.")
 @set_option
 def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> None:
-    """Tune a prompt on a few labeled examples of your own, and say how good it is on the rest.
+    """Tune a prompt on a few labeled examples of your own, and test it on the rest.
 
-    What is not given comes from `tune` in params.yaml: `-S tune.epochs=50` sets it for this command too.
+    Options that are not given come from `tune` in params.yaml; `-S tune.epochs=50` works for this command too.
     """
     from storage.atomic import refuse_place
 
@@ -68,7 +68,7 @@ def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> N
 
 
 def _absolute(options: dict[str, Any]) -> dict[str, Any]:
-    """Paths as they are meant where the user stands."""
+    """Return the options with absolute paths, resolved against the user's working directory."""
     return {name: value.absolute() if isinstance(value, Path) else value for name, value in options.items()}
 
 
@@ -120,7 +120,7 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
 
 
 def _start(params: Params, options: dict[str, Any]) -> tuple[Start, str]:
-    """Where to start, and what to call it."""
+    """Return the start of the tuning, and its name."""
     from storage.prompts.prompt_artifact import read_prompt
     from tasks.tune.initialization import Start
 
@@ -135,7 +135,7 @@ def _start(params: Params, options: dict[str, Any]) -> tuple[Start, str]:
 
 
 def _verbalizer(text: str | None) -> dict[str, str] | None:
-    """`1=terrible,5=great` → a word for each label."""
+    """Return the word of each label from a text like `1=terrible,5=great`; raise InputError if it is malformed."""
     if text is None:
         return None
     pairs = [pair.partition("=") for pair in text.split(",")]

@@ -1,4 +1,4 @@
-"""`supmer ui`: Prefect's own interface to the runs of this workspace."""
+"""`supmer ui`: show the runs of this workspace in Prefect's user interface."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flows.server.lasting_server import announced, start_lasting_server
 from flows.workspace import enter
 from storage.errors import InputError
 
-PORT = 4200  # Prefect's own
+PORT = 4200  # Prefect's default
 
 
 @click.command(epilog="Exit codes: 0 stopped with Ctrl-C, 1 a bug, 2 bad input.")
@@ -26,8 +26,8 @@ PORT = 4200  # Prefect's own
 def command(port: int, no_browser: bool) -> None:
     """Serve the Prefect UI with the runs of this workspace on loopback, until Ctrl-C.
 
-    Runs that start meanwhile report there and appear as they go. A run that is still going when you stop keeps the
-    server to its end.
+    Runs that start meanwhile report to this server and appear as they go. If a run is still going when you stop the
+    command, the server stays until that run ends.
 
     \b
     Examples:
@@ -64,12 +64,12 @@ def command(port: int, no_browser: bool) -> None:
 
 
 def interface(api: str) -> str:
-    """Where a browser finds the server of an API address."""
+    """Return the address of the user interface that belongs to an API address."""
     return api.removesuffix("/").removesuffix("/api")
 
 
 def show(address: str) -> None:
-    """Open a browser, where there is one to open: a browser for terminals would take this one."""
+    """Open a graphical browser if there is one; a text browser would take over this terminal."""
     graphical = sys.platform in {"darwin", "win32"} or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     )

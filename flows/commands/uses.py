@@ -1,4 +1,4 @@
-"""`supmer uses`: which datasets and prompts saw a document."""
+"""`supmer uses`: list the datasets and prompts that used a document."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Example:
 @click.argument("document")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def command(document: str, *, as_json: bool) -> None:
-    """List the rows of every dataset that come from DOCUMENT (its id, or at least 6 digits of it).
+    """List the rows of every dataset that come from DOCUMENT (its id, or at least the first 6 digits).
 
-    Prompts are listed whose training tasks hold a sentence of it.
+    Prompts are listed too, if their training tasks contain a sentence of the document.
     """
     root = enter()
     from storage.lineage.tracing import exclusions, find_document, prompts_with, uses

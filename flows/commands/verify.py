@@ -34,7 +34,7 @@ Examples:
 @click.option("--memory-mb", type=click.IntRange(min=64), default=2048, show_default=True, help="DuckDB's memory.")
 @click.option("--json", "as_json", is_flag=True, help="Print findings as JSON.")
 def command(*, whole_cache: bool, memory_mb: int, as_json: bool) -> None:
-    """Re-hash outputs, sources and cached objects, check what must hold between datasets; exit 1 if any is wrong."""
+    """Re-hash outputs, sources and cached objects, and check that datasets agree; exit with 1 if anything is wrong."""
     root = enter()
     from storage.lockfile import read_pipeline
 
@@ -86,7 +86,7 @@ def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Find
 
 
 def _progress(label: str) -> Told:
-    """Say how far the hashing is, every two seconds, on standard error."""
+    """Return a function that prints the progress of the hashing on standard error, every two seconds."""
     last, shown = time.monotonic(), False
 
     def told(done: int, total: int) -> None:

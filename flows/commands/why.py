@@ -1,4 +1,4 @@
-"""`supmer why STAGE`: every reason for a stage's state."""
+"""`supmer why STAGE`: show every reason for a stage's state."""
 
 import click
 
@@ -12,7 +12,7 @@ from flows.run.session import open_session
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @set_option
 def command(stage: str, as_json: bool, settings: tuple[str, ...]) -> None:
-    """Say everything that makes STAGE stale or keeps it fresh, and what it reads and writes.
+    """Show every reason why STAGE is stale or fresh, and what it reads and writes.
 
     \b
     Examples:

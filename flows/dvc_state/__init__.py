@@ -1,1 +1,1 @@
-"""What DVC knows: the DAG, which stages are fresh and why, its cache, and repairs after a crash."""
+"""The state that DVC keeps: the DAG, which stages are fresh and why, the cache, and repairs after a crash."""

@@ -1,7 +1,8 @@
-"""DVC's cache, mistrusted: objects that are not what their name says are dropped before DVC builds on them.
+"""Check DVC's cache: delete objects whose content does not match their name before DVC uses them.
 
-DVC takes a read-only object for whole. Outputs are hard links to objects, so what overwrites an output in place damages
-the object too: DVC would keep it when the stage is run again, and link the new output to it.
+DVC assumes that a read-only object is intact. Outputs are hard links to objects, so a program that overwrites an output
+in place damages the object too. When the stage runs again, DVC would keep the damaged object and link the new output to
+it.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ if TYPE_CHECKING:
 
 
 def drop_damaged_objects(pipeline: Pipeline, name: str) -> None:
-    """Before a stage's new outputs are committed: drop the objects they would be taken for, where those are damaged."""
+    """Delete damaged objects that DVC would take for a stage's new outputs; call this before the commit."""
     with pipeline.locked() as repo:
         hashes = [oid for out in pipeline.stage(name).outs for oid in _written(out)]
         _drop_damaged(repo.cache.local, hashes)
 
 
 def restore_whole(repo: Any, stage: Any) -> bool:
-    """Restore a stage's outputs from DVC's cache, unless an object is damaged: then it is dropped, and nothing done."""
+    """Restore a stage's outputs from DVC's cache and return True.
+
+    If an object is damaged, delete it, restore nothing and return False.
+    """
     try:
         _CheckedStageCache(repo).restore(stage)
     except RunCacheNotFoundError:
@@ -40,20 +44,20 @@ def restore_whole(repo: Any, stage: Any) -> bool:
 
 
 class _CheckedStageCache(StageCache):  # type: ignore[misc]  # DVC is untyped
-    """What DVC knows of earlier runs; an object that does not match its name counts as lost."""
+    """DVC's cache of earlier runs, in which an object that does not match its name counts as missing."""
 
     def _create_stage(self, cache: Any, wdir: Any = None) -> Any:
-        """The stage to be restored; called before DVC looks whether all of its objects are there."""
+        """Return the stage to be restored; DVC calls this before it checks that all objects are there."""
         stage = super()._create_stage(cache, wdir)
         damaged = _drop_damaged(self.repo.cache.local, [oid for out in stage.outs for oid in _recorded(out)])
         if not damaged and stage.outs_cached():
-            for out in stage.outs:  # DVC would ask a person before it overwrites a changed file, and trust its date
+            for out in stage.outs:  # DVC would prompt before it overwrites a changed file, and trusts its date
                 remove(Path(out.fs_path))
         return stage
 
 
 def _written(out: Any) -> Iterator[str]:
-    """The objects an output becomes, by its files as they are."""
+    """Yield the names of the objects that an output's current files become."""
     if not out.isdir():
         yield str(out.get_hash().value)
         return
@@ -63,19 +67,19 @@ def _written(out: Any) -> Iterator[str]:
 
 
 def _recorded(out: Any) -> Iterator[str]:
-    """The objects an output is made of, by its hash."""
+    """Yield the names of the objects that an output consists of by its recorded hash."""
     yield str(out.hash_info.value)
     if out.hash_info.isdir:
         try:
             tree = load_object(out.cache, out.hash_info)
-        except (OSError, ValueError):  # gone or damaged: it is dropped by its own name
+        except (OSError, ValueError):  # missing or damaged: its own name, yielded above, gets it deleted
             return
         assert isinstance(tree, Tree)
         yield from (str(hash_info.value) for _, _, hash_info in tree)
 
 
 def _drop_damaged(store: Any, names: Iterable[str]) -> int:
-    """Delete objects whose content is not that of their name; return how many."""
+    """Delete the objects whose content does not match their name; return their number."""
     paths = {name: Path(store.oid_to_path(name)) for name in names}
     there = {name: path for name, path in paths.items() if path.is_file()}
     hashes = Hashes("md5", there.values(), lambda _done, _total: None)

@@ -1,4 +1,4 @@
-"""The DAG as DVC reads it from dvc.yaml: nodes in order, and the one handle to DVC's repository."""
+"""The DAG as DVC reads it from dvc.yaml: the nodes in order, and the only handle to DVC's repository."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from flows.dvc_state.local_inputs import MAPPING, is_local
 from flows.dvc_state.recovery import keep_lock_file
 from storage.errors import InputError, first_line
 
-logging.getLogger("dvc").setLevel(logging.ERROR)  # what DVC would print, supmer says in its own words
+logging.getLogger("dvc").setLevel(logging.ERROR)  # supmer reports errors in its own words
 
-COMMIT_SECONDS = 600  # how long a finished stage waits for another dvc command to end
+COMMIT_SECONDS = 600  # a finished stage waits this long for another dvc command to end
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,17 @@ class Pipeline:
             raise InputError(f"{root}: DVC cannot open this workspace: {first_line(error)}") from error
         self._parsed: list[tuple[int, ...]] = []
         self._stages: Any = None
-        self._thread = threading.RLock()  # DVC's locks hold off other processes, and break between threads
+        self._thread = threading.RLock()  # DVC's locks exclude other processes, but fail between threads
 
     @property
     def has_git(self) -> bool:
-        """Whether the workspace is under git."""
+        """True if the workspace is under git."""
         return not self.repo.config["core"].get("no_scm", False)
 
     def nodes(self) -> list[Node]:
-        """The stages in an order in which they can run."""
+        """Return the stages in an order in which they can run."""
         with dvc_errors():
-            graph = self.repo.index.graph  # an edge points from a stage to what it depends on
+            graph = self.repo.index.graph  # an edge points from a stage to a stage it depends on
         pipeline = graph.subgraph([stage for stage in graph if isinstance(stage, PipelineStage)])
         order = nx.lexicographical_topological_sort(pipeline.reverse(copy=True), key=lambda stage: str(stage.name))
         return [
@@ -79,7 +79,7 @@ class Pipeline:
         ]
 
     def stage(self, name: str) -> Any:
-        """DVC's stage object, as dvc.yaml and dvc.lock have it now; they are parsed again only when they changed."""
+        """Return DVC's stage object from the current dvc.yaml and dvc.lock, which are parsed again only if changed."""
         with dvc_errors():
             now = [_state(self.root / file) for file in ("dvc.yaml", "dvc.lock", "params.yaml", MAPPING)]
             if now != self._parsed:
@@ -89,13 +89,13 @@ class Pipeline:
 
     @contextmanager
     def locked(self) -> Iterator[Any]:
-        """Hold DVC's own lock: no dvc command changes anything meanwhile."""
+        """Hold DVC's own lock, so that no dvc command changes anything meanwhile."""
         with self._thread, dvc_errors(), self.repo.lock:
             yield self.repo
 
     @contextmanager
     def claimed(self, name: str) -> Iterator[None]:
-        """Claim a stage's inputs and outputs, so that a `dvc repro` meanwhile is refused before it deletes anything."""
+        """Claim a stage's inputs and outputs; DVC then refuses a concurrent `dvc repro` before it deletes anything."""
         with self.locked():
             stage = self.stage(name)
         read = [dep.fs_path for dep in stage.deps]
@@ -111,7 +111,10 @@ class Pipeline:
                 claim.__exit__(None, None, None)
 
     def commit(self, name: str) -> None:
-        """Write the stage's outputs to DVC's cache and its entry to dvc.lock; hours of work wait for a busy lock."""
+        """Write the stage's outputs to DVC's cache and its entry to dvc.lock.
+
+        If DVC's lock is busy, wait for it: the outputs may be hours of work.
+        """
         keep_lock_file(self.root)
         deadline = time.monotonic() + COMMIT_SECONDS
         with self._thread, dvc_errors():
@@ -126,7 +129,7 @@ class Pipeline:
                     return
 
     def record(self, name: str) -> None:
-        """Commit a stage as `commit` does, within a `dvc repro` that has claimed the folder of its output to read."""
+        """Commit a stage as `commit` does, inside a `dvc repro` that holds a read claim on the folder of its output."""
         keep_lock_file(self.root)
         with self.locked():
             stage = self.stage(name)
@@ -136,7 +139,7 @@ class Pipeline:
 
 
 def _state(path: Path) -> tuple[int, ...]:
-    """What changes when a file does."""
+    """Return a value that changes when the file changes; () if there is no file."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -146,7 +149,7 @@ def _state(path: Path) -> tuple[int, ...]:
 
 @contextmanager
 def dvc_errors() -> Iterator[None]:
-    """Say what DVC says, in one line."""
+    """Turn DVC's exceptions into InputError with a message of one line."""
     try:
         yield
     except LockError as error:
@@ -159,7 +162,7 @@ def dvc_errors() -> Iterator[None]:
 
 
 def select(nodes: Sequence[Node], targets: Sequence[str], start: str | None, end: str | None) -> list[Node]:
-    """The stages asked for: the targets with what they depend on, from `start` downwards, up to `end`."""
+    """Return the requested stages: the targets and all that they depend on, from `start` on and up to `end`."""
     by_name = {node.name: node for node in nodes}
     for name in (*targets, *(name for name in (start, end) if name)):
         require(by_name, name)
@@ -174,7 +177,7 @@ def select(nodes: Sequence[Node], targets: Sequence[str], start: str | None, end
 
 
 def require(names: Iterable[str], name: str) -> None:
-    """Refuse a stage that is not in dvc.yaml, naming the nearest one."""
+    """Raise InputError, suggesting the closest name, if a stage is not in dvc.yaml."""
     if name in names:
         return
     near = difflib.get_close_matches(name, list(names), 1)
@@ -184,7 +187,7 @@ def require(names: Iterable[str], name: str) -> None:
 
 
 def ancestors(by_name: dict[str, Node], name: str) -> set[str]:
-    """Everything a stage depends on, directly or not."""
+    """Return the names of all stages that a stage depends on, directly or indirectly."""
     found: set[str] = set()
     waiting = list(by_name[name].upstream)
     while waiting:

@@ -1,4 +1,4 @@
-"""Fresh or not, and why: dvc.lock is the only truth; this module reads it out in words."""
+"""Tell whether a stage is fresh, and why; dvc.lock alone decides, and this module puts it into words."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from storage.lockfile import is_code
 
 Kind = Literal["code", "input", "output", "parameter", "command", "new"]
 State = Literal["fresh", "stale", "restorable"]
-NAMED = 3  # how many changed files a reason names
+NAMED = 3  # a reason names this many changed files
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a stage is not fresh: a sentence, and what it is about."""
+    """A reason why a stage is not fresh: a sentence, and the kind of thing that it is about."""
 
     kind: Kind
     text: str
@@ -33,10 +33,10 @@ class Reason:
 
 @dataclass(frozen=True)
 class Freshness:
-    """What DVC would do with a stage, and every reason for it.
+    """The state of a stage according to DVC, with every reason for it.
 
-    `kinds` says what the reasons are about. `returning` is for those who only look ahead: the hashes of outputs that a
-    restore would bring back unchanged.
+    `kinds` are the kinds of the reasons. `returning` is for planning: the hashes of outputs that a restore would bring
+    back unchanged.
     """
 
     stage: str
@@ -52,9 +52,9 @@ def assess(
     params: Mapping[str, Any] | None = None,
     returning: Mapping[str, Any] = MappingProxyType({}),
 ) -> Freshness:
-    """Compare a stage with dvc.lock.
+    """Return the freshness of a stage compared with dvc.lock.
 
-    `params` stands in for params.yaml where a what-if is asked; inputs that are `returning` count as being there.
+    `params` replaces params.yaml to answer a what-if question; inputs in `returning` count as present.
     """
     with pipeline.locked() as repo:
         stage = pipeline.stage(name)
@@ -67,7 +67,7 @@ def assess(
             kept = f"{_count(stage.deps, 'input')} and {_count(stage.outs, 'output')} are as dvc.lock has them"
             return Freshness(name, "fresh", (kept,))
         held = {} if inputs else {str(out): out.hash_info for out in stage.outs}
-        known = params is None or not inputs  # not what supposed parameters would lead to
+        known = params is None or not inputs  # the cache cannot be asked about hypothetical parameters
         restorable = known and _in_cache(repo, stage, back, changed=bool(inputs))
     reasons = [*inputs, *outputs]
     texts, kinds = tuple(reason.text for reason in reasons), frozenset(reason.kind for reason in reasons)
@@ -77,7 +77,7 @@ def assess(
 
 
 def restore(pipeline: Pipeline, name: str) -> bool:
-    """Bring a restorable stage's outputs back from DVC's cache; not if what the cache holds of them is damaged."""
+    """Restore a stage's outputs from DVC's cache; return False, restoring nothing, if a cached object is damaged."""
     with pipeline.locked() as repo, dvc_errors():
         restored = restore_whole(repo, pipeline.stage(name))
     if restored:
@@ -93,7 +93,7 @@ def _in_cache(repo: Any, stage: Any, back: Collection[str], *, changed: bool) ->
     with dvc_errors():
         if any(not dep.exists and (changed or str(dep) not in back) for dep in stage.deps):
             return False
-        if changed:  # then dvc.lock's outputs are not the ones wanted: look today's inputs up among earlier runs
+        if changed:  # the outputs in dvc.lock are out of date: look for an earlier run with the current inputs
             stage.save_deps()
             for out in stage.outs:
                 out.clear()
@@ -133,7 +133,7 @@ def _input_reasons(root: Path, stage: Any, params: Mapping[str, Any] | None, bac
 
 
 def _is_of_version_0_1(stage: Any) -> bool:
-    """True if dvc.lock knows none of the code folders that dvc.yaml names: version 0.1 listed modules."""
+    """Return True if dvc.lock has none of the code folders that dvc.yaml names: version 0.1 listed modules."""
     folders = [dep for dep in stage.deps if is_code(str(dep)) and not str(dep).endswith(".py")]
     return bool(folders) and not any(dep.hash_info for dep in folders)
 
@@ -157,9 +157,9 @@ def _changed(name: str, item: Any, status: str) -> str:
 
 
 def _difference(item: Any) -> str:
-    """Return how many files of a folder differ from what dvc.lock has, and the first of them by name.
+    """Return text that says how many files of a folder differ from dvc.lock and names the first of them.
 
-    Without the old listing in DVC's cache (`supmer gc` drops it), numbers alone.
+    Without the old listing in DVC's cache (`supmer gc` deletes it), give only file counts and sizes.
     """
     if not item.hash_info or not item.hash_info.isdir or not item.isdir():
         return ""
@@ -192,7 +192,7 @@ def _parameter_reasons(dep: Any, params: Mapping[str, Any] | None) -> Iterator[s
 
 
 def _at(params: Mapping[str, Any], key: str) -> Any:
-    """A section or, by a dotted key, one value of it; None where there is none."""
+    """Return a section or, for a dotted key, one of its values; None if there is none."""
     found: Any = params
     for part in key.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -200,7 +200,7 @@ def _at(params: Mapping[str, Any], key: str) -> Any:
 
 
 def differences(old: Any, new: Any, name: str) -> Iterator[tuple[str, str, str]]:
-    """Every leaf that differs between two nested values: its dotted name, and both values as text."""
+    """Yield every leaf that differs between two nested values: its dotted name, and both values as text."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted(old.keys() | new.keys()):
             yield from differences(old.get(key), new.get(key), f"{name}.{key}")

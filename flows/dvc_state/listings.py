@@ -1,4 +1,4 @@
-"""What folders hold, by name and hash: kept in DVC's cache, to tell later which files of a dependency changed."""
+"""Listings of folders by file name and hash, kept in DVC's cache to tell later which files of a dependency changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def keep_listings(pipeline: Pipeline, name: str) -> None:
-    """Keep the listing of every folder that a stage depends on, unless DVC's cache has it; files are not copied."""
+    """Store the listing of every folder that a stage depends on in DVC's cache; the files are not copied."""
     with pipeline.locked():
         for dep in pipeline.stage(name).deps:
             if not hasattr(dep, "params") and dep.isdir() and not _is_kept(dep):
@@ -25,6 +25,6 @@ def _is_kept(dep: Any) -> bool:
 
 
 def listing(item: Any) -> tuple[Any, Any]:
-    """Return size and listing of a folder as it is now."""
+    """Return DVC's metadata and listing of a folder as it is now."""
     _, meta, tree = build(item.local_cache, item.fs_path, item.fs, "md5", ignore=item.dvcignore, dry_run=True)
     return meta, tree

@@ -1,4 +1,4 @@
-"""Local sources in dvc.yaml: `inputs.yaml` maps each to its folder or file, and DVC makes a stage of each entry."""
+"""Local sources in dvc.yaml: `inputs.yaml` maps each source to its folder or file, and each entry becomes a stage."""
 
 from __future__ import annotations
 
@@ -28,29 +28,32 @@ MAPPING = "inputs.yaml"
 HEADER = "# The local sources of params.yaml, for dvc.yaml. Written by supmer: change params.yaml, not this file.\n"
 
 _OLD_SLOT = re.compile(r"[0-9]{2}|unused")
-_OLD_TEXTS = {b"unused", b"A slot that links here stands for no source.\n"}  # a link that an archive made a file of
+_OLD_TEXTS = {b"unused", b"A slot that links here stands for no source.\n"}  # links that an archive turned into files
 _LONGEST = max(map(len, _OLD_TEXTS))
 
 
 def is_local(stage: str) -> bool:
-    """True if a stage lists the files of a local source."""
+    """Return True if a stage lists the files of a local source."""
     return stage.startswith(f"{LOCAL_STAGE}@")
 
 
 def source_in_words(root: Path, stage: str, path: str) -> str:
-    """Return the source that a stage lists, for a person: `acquire.corpus.mine (/data/texts)`."""
+    """Return a description of the source that a stage lists: `acquire.corpus.mine (/data/texts)`."""
     parameter = parameter_of(stage.removeprefix(f"{LOCAL_STAGE}@"))
     return f"{parameter} ({os.path.abspath(root / path)})"  # noqa: PTH100 - Path.absolute keeps `..`
 
 
 def in_columns(stages: Iterable[str]) -> int:
-    """Return the width of the column of stages; the long names of listings may stand out."""
+    """Return the width of a column of stage names; the long names of listings may exceed it."""
     names = list(stages)
     return max((len(name) for name in names if not is_local(name)), default=max(map(len, names), default=0))
 
 
 def sync(root: Path, acquire: WantedSources) -> bool:
-    """Make inputs.yaml say which local sources there are, once all are found usable; return True if it said others."""
+    """Write the local sources to inputs.yaml; return True if it changed.
+
+    Raise InputError, before anything is written, if a source cannot be used.
+    """
     _remove_slots(root)
     before = _read_mapping(root)
     sources = local_sources(acquire)
@@ -69,12 +72,12 @@ def sync(root: Path, acquire: WantedSources) -> bool:
 
 
 def _written(source: NamedSource) -> str:
-    """Return a source's place for dvc.yaml: relative where the parameter is, so that a workspace can be moved."""
+    """Return a source's path for dvc.yaml; a relative parameter stays relative, so that the workspace can be moved."""
     return os.path.normpath(expanded(source.spec.location))
 
 
 def _read_mapping(root: Path) -> dict[str, str] | None:
-    """Return what inputs.yaml says; remove it, and return None, if it is not what supmer writes."""
+    """Return the mapping in inputs.yaml; if the file has another form, remove it and return None."""
     path = root / MAPPING
     try:
         content = YAML(typ="safe").load(path.read_bytes())
@@ -97,7 +100,7 @@ def _write_mapping(root: Path, mapping: dict[str, str]) -> None:
 
 
 def _check_apart(root: Path, source: NamedSource, outputs: dict[str, str]) -> None:
-    """Refuse a source that overlaps with what stages write, or lies among the code."""
+    """Raise InputError if a source overlaps with the outputs of stages or lies in a code folder."""
     real = local_path(root, source).resolve()
     for path, stage in outputs.items():
         output = (root / path).resolve()
@@ -110,7 +113,7 @@ def _check_apart(root: Path, source: NamedSource, outputs: dict[str, str]) -> No
 
 
 def _remove_slots(root: Path) -> None:
-    """Remove the numbered links of version 0.1; what they lead to is left alone."""
+    """Remove the numbered links of version 0.1, but not the files they point to."""
     slots = sorted(_old_slots(root))
     for slot in slots:
         slot.unlink()

@@ -1,4 +1,4 @@
-"""After a crash: what was half written goes; dvc.lock and DVC's list of claims, written in place, are put right."""
+"""Recovery after a crash: delete partial outputs, and repair dvc.lock and DVC's list of claims, written in place."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def keep_lock_file(root: Path) -> None:
-    """Keep dvc.lock as it is before DVC writes it anew."""
+    """Keep a copy of dvc.lock before DVC rewrites it."""
     if (root / "dvc.lock").exists():
         with replacing_file(root / paths.DVC_LOCK_COPY) as beside:
             shutil.copyfile(root / "dvc.lock", beside)
 
 
 def mend(root: Path, dead: Holder) -> None:
-    """Put right what the run that died left behind; called by who holds the workspace, before anything else."""
+    """Repair what the dead run left behind; call this first, while holding the workspace lock."""
     from flows.dvc_state.dag import Pipeline
 
     _mend_lock_file(root)
@@ -39,15 +39,15 @@ def mend(root: Path, dead: Holder) -> None:
 
 
 def partials(root: Path, outputs: Iterable[str]) -> Iterator[Path]:
-    """What was being written when a run ended before its time; nobody else's while the workspace is held."""
+    """Yield the files and folders that a dead run was writing; call this while holding the workspace lock."""
     yield from (root / SHARD_STORE).glob("**/*.partial-*")
-    yield from (root / paths.SCRATCH).glob("[!d]*-*")  # not duckdb-PID-N, which may be a living `supmer sql`'s
+    yield from (root / paths.SCRATCH).glob("[!d]*-*")  # not duckdb-PID-N: a live `supmer sql` may use it
     for folder in sorted({root / paths.DVC_LOCK_COPY.parent, *((root / output).parent for output in outputs)}):
         yield from folder.glob("*.partial-*")
 
 
 def _mend_lock_file(root: Path) -> None:
-    """Put the kept copy back if the run that died left dvc.lock cut short."""
+    """Restore the copy of dvc.lock if the dead run left a truncated file."""
     from flows.dvc_state.dag import Pipeline
 
     try:
@@ -60,10 +60,10 @@ def _mend_lock_file(root: Path) -> None:
 
 
 def _mend_claims(pipeline: Pipeline, dead: Holder) -> None:
-    """Drop the claims of the dead from DVC's list, or all of it if it is cut short: DVC would refuse to read it.
+    """Remove the claims of dead processes from DVC's list; delete a truncated list, which DVC would refuse to read.
 
-    DVC itself drops a claim only where it meets one and no process of its number lives: the number of the run that died
-    may be another process's by now.
+    DVC itself drops a claim only when it meets one whose process id is unused; another process may have the id of the
+    dead run by now.
     """
     import psutil
     from dvc.lock import make_lock

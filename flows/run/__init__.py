@@ -1,1 +1,1 @@
-"""One run of the pipeline: the Prefect flow, how a stage is executed, and what a person sees of it."""
+"""A run of the pipeline: the Prefect flow, the execution of a stage, and the display of progress and outcomes."""

@@ -1,4 +1,4 @@
-"""What a person sees while stages run: a live bar in a terminal, plain lines in a log, an artifact in Prefect."""
+"""Progress display while stages run: a live bar in a terminal, plain lines in a log, an artifact in Prefect."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-LINE_SECONDS = 5.0  # a log gets a progress line at most this often
+LINE_SECONDS = 5.0  # least time between two progress lines in a log
 ARTIFACT_SECONDS = 2.0
 
 
 @dataclass
 class Bar:
-    """Progress of one step, shown in every place that wants it."""
+    """Progress of one step, shown on the console and in Prefect."""
 
     label: str
     total: int
@@ -48,7 +48,7 @@ class Bar:
             )
         if now - self._artifact >= ARTIFACT_SECONDS or self.done == self.total:
             self._artifact = now
-            with suppress(Exception):  # a display that fails must not fail the work it shows
+            with suppress(Exception):  # a failing display must not fail the work it shows
                 self._tell_prefect()
 
     def note(self, text: str) -> None:
@@ -79,7 +79,7 @@ class Bar:
 
 
 class ConsoleReporter:
-    """Reports to standard output."""
+    """A reporter that writes to standard output."""
 
     def say(self, message: str) -> None:
         """Print one line."""
@@ -87,7 +87,7 @@ class ConsoleReporter:
 
     @contextmanager
     def progress(self, label: str, total: int, unit: str) -> Iterator[Bar]:
-        """A live bar in a terminal, lines elsewhere."""
+        """Show a live bar in a terminal, or print lines elsewhere."""
         if not sys.stdout.isatty():
             yield Bar(label, total, unit, None)
             return

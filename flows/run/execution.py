@@ -1,4 +1,4 @@
-"""One stage, executed: the same for the Prefect flow and for `dvc repro`."""
+"""Execute one stage, in the same way for the Prefect flow and for `dvc repro`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ DECIDING_LIBRARIES = ("faiss-cpu", "numpy", "py3langid", "pyarrow", "sentence-tr
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a stage's result depends on: `whole` covers inputs, parameters and code, `code` the code alone."""
+    """Hashes of what a stage's result depends on: `whole` of inputs, parameters and code, `code` of the code alone."""
 
     whole: str
     code: str
 
 
 def fingerprint(pipeline: Pipeline, name: str, params: Params) -> Fingerprint:
-    """Return the fingerprint of a stage as things are now; libraries that decide results count as code."""
+    """Return the current fingerprint of a stage; libraries that affect results count as code."""
     with pipeline.locked():
         stage = pipeline.stage(name)
         inputs = _hashes(stage)
-        if LISTINGS in inputs:  # the files behind the listings must not change either while the stage runs
+        if LISTINGS in inputs:  # the listed files must not change either while the stage runs
             for key in local_sources(params.acquire):
                 inputs |= _hashes(pipeline.stage(f"{LOCAL_STAGE}@{key}"))
         sections = [section for dep in stage.deps for section in getattr(dep, "params", ())]
@@ -52,7 +52,7 @@ def _hashes(stage: Any) -> dict[str, str]:
 
 
 def _at(values: Any, key: str) -> Any:
-    """Return a section or, by a dotted key, one value of it."""
+    """Return a section or, for a dotted key, one of its values."""
     for part in key.split("."):
         values = values[part]
     return values
@@ -61,7 +61,7 @@ def _at(values: Any, key: str) -> Any:
 def prepare(
     pipeline: Pipeline, node: Node, params: Params, fan_out: FanOut, reporter: Reporter, *, refresh: bool = False
 ) -> Stage:
-    """Bind a stage of dvc.yaml to today's inputs, parameters and code."""
+    """Return a stage of dvc.yaml bound to the current inputs, parameters and code."""
     now = fingerprint(pipeline, node.name, params)
     return Stage(
         name=node.name,
@@ -78,7 +78,7 @@ def prepare(
 
 
 def refuse_changed(pipeline: Pipeline, stage: Stage) -> None:
-    """Refuse to record a result whose inputs, parameters or code are no longer those it was made of."""
+    """Raise InputError if the inputs, parameters or code of a stage have changed since it was prepared."""
     now = fingerprint(pipeline, stage.name, load(pipeline.root / "params.yaml"))
     if now.whole != stage.fingerprint:
         raise InputError(
@@ -88,7 +88,10 @@ def refuse_changed(pipeline: Pipeline, stage: Stage) -> None:
 
 
 def execute(stage: Stage, allowed: Callable[[], None]) -> Record:
-    """Run the stage's function and publish its outputs, if `allowed` does not refuse; return its record."""
+    """Run the stage's function, publish its outputs and return its record.
+
+    `allowed` is called before the outputs are published, and raises an exception to prevent that.
+    """
     run: Any = import_module(f"tasks.{stage.name.partition('@')[0]}.stage").run
     stage.start()
     with measured() as usage:

@@ -1,4 +1,4 @@
-"""dvc.yaml as a Prefect flow: one task a stage, each cached, restored or run by what dvc.lock says."""
+"""dvc.yaml as a Prefect flow: one task per stage, which is cached, restored or run according to dvc.lock."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from tasks.stage.contract import Record, Reporter, Stage
 from tasks.stage.fanout import PrefectFanOut
 from tasks.stage.workers import rest_workers, worker_processes
 
-FULL_DISK_BYTES = 4_000_000  # with less than this Prefect's database cannot be written
-FULL_DISK_WORDS = ("No space left", "requested and")  # DuckDB's and NumPy's; their scratch files may be gone by now
+FULL_DISK_BYTES = 4_000_000  # with less free space Prefect cannot write its database
+FULL_DISK_WORDS = ("No space left", "requested and")  # of DuckDB and NumPy; their scratch files may be gone by now
 
 
 @dataclass
 class Run:
-    """One run of the pipeline: what was asked for, and what became of each stage."""
+    """A run of the pipeline: the request, and the outcome of each stage."""
 
     pipeline: Pipeline
     params: Params
@@ -56,15 +56,15 @@ class Run:
     retries: Retries = ONCE
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     _tries: Counter[str] = field(default_factory=Counter)
-    _dvc: threading.RLock = field(default_factory=threading.RLock)  # one stage at a time asks or changes DVC
+    _dvc: threading.RLock = field(default_factory=threading.RLock)  # one stage at a time uses DVC
 
     def stage(self, node: Node) -> Outcome:
-        """Bring one stage up to date; whatever goes wrong is an outcome too, so that other stages can go on."""
+        """Bring one stage up to date; return errors as an outcome too, so that other stages can go on."""
         try:
             outcome = self._bring_up_to_date(node)
         except (InputError, TransientError) as error:
             outcome = Outcome(node.name, "failed", (str(error),))
-        except Exception as error:  # noqa: BLE001 - told as an outcome, a bug with its traceback
+        except Exception as error:  # noqa: BLE001 - reported as an outcome, a bug with its traceback
             outcome = self._unforeseen(node, error)
         self.outcomes[node.name] = outcome
         self._tries[node.name] += 1
@@ -77,7 +77,7 @@ class Run:
         return outcome
 
     def _unforeseen(self, node: Node, error: Exception) -> Outcome:
-        """A bug, told with its traceback at the end of the run; or a full disk, which fails in many ways."""
+        """Return the outcome of an unexpected error: a full disk, which shows in many ways, or a bug with traceback."""
         if isinstance(error, OSError) and error.errno is not None:
             return Outcome(node.name, "failed", (str(error),))
         free = shutil.disk_usage(self.pipeline.root).free
@@ -103,13 +103,16 @@ class Run:
         return Outcome(node.name, "ran", why, self.execute(node, why, refresh=forced))
 
     def _record_after_crash(self, node: Node) -> None:
-        """Log the end of a stage that was killed between its end and its record."""
+        """Log the completion of a stage if the run was killed before it could log that."""
         if self.after_crash and not is_recorded(self.pipeline, node):
             record = {"why": ["it had ended before the crash"]}
             announce(self.pipeline, node, "COMPLETE", str(uuid.uuid4()), datetime.now(UTC), record)
 
     def execute(self, node: Node, why: tuple[str, ...], *, refresh: bool = False, commit: bool = True) -> Record:
-        """Run a stage's function, put its outputs under DVC (unless DVC itself is calling), and log its lineage."""
+        """Run a stage's function, commit its outputs to DVC and log its lineage; return its record.
+
+        `commit` is false if DVC is the caller: then DVC itself commits the outputs.
+        """
         run_id, started = str(uuid.uuid4()), datetime.now(UTC)
         self.reporter.say(f"{node.name}: {why[0]}")
         with self._dvc:
@@ -128,7 +131,7 @@ class Run:
                     self.pipeline.commit(node.name)
             stage.settle()
         except BaseException as error:
-            with self._dvc, suppress(InputError, OSError):  # a full disk ends both; the first reason is the one to tell
+            with self._dvc, suppress(InputError, OSError):  # a full disk fails both; report the first error
                 announce(self.pipeline, node, "FAIL", run_id, datetime.now(UTC), {"error": str(error)})
             raise
         finally:
@@ -143,12 +146,15 @@ class Run:
             refuse_changed(self.pipeline, stage)
 
 
-# A Dask worker is sent the flow and task that a shard runs in: what cannot travel (DVC, a terminal) stays here.
+# Dask workers receive the flow and task that a shard runs in; what cannot be pickled (DVC, a terminal) stays here.
 _runs: dict[str, tuple[Run, dict[str, Node]]] = {}
 
 
 def run_flow(run: Run, nodes: Sequence[Node], workers: int, scheduled: str | None = None) -> list[Outcome]:
-    """Generate the flow from the nodes and run it here and now, as the flow run `scheduled` if that is given."""
+    """Generate the flow from the nodes, run it in this process and return an outcome for each node.
+
+    The flow runs as the flow run with the id `scheduled` if that is given.
+    """
     run_id = uuid.uuid4().hex
     _runs[run_id] = (run, {node.name: node for node in nodes})
     runner: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=len(nodes))
@@ -157,7 +163,7 @@ def run_flow(run: Run, nodes: Sequence[Node], workers: int, scheduled: str | Non
             supmer: Any = flow(name=FLOW, task_runner=runner)(_supmer)
             state = run_as(supmer, scheduled, run_id) if scheduled else supmer(run_id, return_state=True)
             problem = state.message or str(state.name)
-        except Exception as error:  # noqa: BLE001 - told with the stages it kept from running
+        except Exception as error:  # noqa: BLE001 - reported with the stages that did not run
             problem = first_line(error)
         finally:
             del _runs[run_id]
@@ -166,7 +172,7 @@ def run_flow(run: Run, nodes: Sequence[Node], workers: int, scheduled: str | Non
 
 
 def _supmer(run_id: str) -> State[None]:
-    """The flow: one task a stage, each after what it depends on."""
+    """Run the flow: one task per stage, each after the stages it depends on."""
     stop_on_signals()
     futures: dict[str, Any] = {}
     retries = _runs[run_id][0].retries
@@ -196,7 +202,7 @@ def _stage(run_id: str, name: str) -> State[None]:
 
 
 def run_function(run: Run, node: Node, workers: int) -> None:
-    """Run one stage's function in a flow of its own, leaving the bookkeeping to the `dvc` that called."""
+    """Run one stage's function in its own flow, and leave the bookkeeping to the `dvc` command that called."""
 
     @flow(name=f"dvc-{node.name}", validate_parameters=False)
     def alone() -> None:
@@ -208,7 +214,7 @@ def run_function(run: Run, node: Node, workers: int) -> None:
 
 
 def _not_reached(run: Run, nodes: dict[str, Node], name: str, problem: str) -> Outcome:
-    """A stage Prefect did not start: because something above it failed, or because Prefect itself did."""
+    """Return the outcome of a stage that Prefect did not start, because an upstream stage or Prefect itself failed."""
     failed = [
         above for above in ancestors(nodes, name) if above in run.outcomes and run.outcomes[above].verdict == "failed"
     ]

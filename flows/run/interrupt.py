@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: stop at once, tell Prefect, say how to go on."""
+"""Handle Ctrl-C and SIGTERM: stop at once, tell Prefect, and say how to continue."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ import psutil
 from flows.lock import stopped
 from flows.run.measure import SERVER
 
-TELL_SECONDS = 3.0  # of the five in which a run is to stop
+TELL_SECONDS = 3.0  # of the five seconds in which a run must stop
 
 
 def stop_on_signals() -> None:
-    """Handle both signals from here on; called again inside the flow, for Prefect sets a SIGTERM handler of its own."""
+    """Handle both signals from now on; call this again inside the flow, where Prefect sets its own SIGTERM handler."""
     signal.signal(signal.SIGINT, _stop)
     signal.signal(signal.SIGTERM, _stop)
 
 
 def raise_on_signals() -> None:
-    """Make a KeyboardInterrupt of both signals, for commands whose proper end is Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs are born deaf to it
+    """Raise KeyboardInterrupt on both signals, for commands that are meant to be ended with Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the background jobs of a script ignore it by default
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
-    """End without waiting for shards: whatever is half done was written beside its place and is never seen."""
+    """End the process without waiting for shards: unfinished files have temporary names and are never read."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.stdout.isatty():
         click.echo("\x1b[?25h", nl=False)  # a live bar hides the cursor
@@ -40,12 +40,12 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     children = psutil.Process().children(recursive=True)
     trackers = [child for child in children if _runs(child, "resource_tracker")]
     if "prefect" in sys.modules:
-        with suppress(Exception):  # whatever Prefect makes of it, the user asked to stop, and now
+        with suppress(Exception):  # the user asked to stop now, even if Prefect cannot be told
             _tell_prefect()
     for child in children:
-        if child not in trackers:  # a worker that outlives Python's tracker would start another
+        if child not in trackers:  # a worker that outlives Python's resource tracker would start another one
             with suppress(psutil.Error):
-                # Workers write beside their place and need no goodbye; Prefect's server closes its database.
+                # Workers write to temporary files and can be killed; Prefect's server has to close its database.
                 child.terminate() if _runs(child, SERVER) else child.kill()
     psutil.wait_procs([child for child in children if child not in trackers], timeout=1)
     for tracker in trackers:

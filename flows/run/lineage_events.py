@@ -1,4 +1,4 @@
-"""Tell the lineage log what a stage read, wrote and took."""
+"""Write to the lineage log what a stage read and wrote, and the record of its work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def announce(
     time: datetime,
     record: dict[str, Any],
 ) -> None:
-    """Append one event; a complete stage's says what it read and wrote, by the hashes DVC knows them by."""
+    """Append one event to the log; COMPLETE and OTHER events list the inputs and outputs with DVC's hashes."""
     stage = pipeline.stage(node.name)
     told = state in {"COMPLETE", "OTHER"}
     emit(
@@ -45,13 +45,13 @@ def announce(
 
 
 def is_recorded(pipeline: Pipeline, node: Node) -> bool:
-    """Whether the log knows which run made the stage's outputs as dvc.lock has them."""
+    """Return True if the log says which run made the stage's outputs that dvc.lock records."""
     versions = {str(out): str(out.hash_info.value) for out in pipeline.stage(node.name).outs}
     return run_that_made(read_events(pipeline.root), node.name, versions) is not None
 
 
 def _prefect_run() -> str | None:
-    """Return the id of the Prefect run this is part of; nothing is imported to find out that there is none."""
+    """Return the id of the current Prefect run, or None; Prefect is not imported to find out that there is none."""
     if "prefect" not in sys.modules:
         return None
     from prefect.runtime import flow_run
@@ -61,14 +61,14 @@ def _prefect_run() -> str | None:
 
 
 def _artifact(root: Path, item: Any) -> Artifact:
-    # Rows of our own shards only: what a source holds is the user's, and may be anything.
+    # Count rows only in our own shards: a source belongs to the user and may hold anything.
     shards = list((root / str(item)).rglob("*.parquet")) if item.isdir() and not item.IS_DEPENDENCY else []
     rows = sum(map(count_rows, shards)) if shards else None
     return Artifact(str(item), str(item.get_hash().value), int(item.get_meta().size or 0), rows)
 
 
 def git_commit(root: Path) -> str | None:
-    """The commit that is checked out, with a plus sign if the tree has changes; None without git."""
+    """Return the commit that is checked out, with a plus sign if the tree has changes; None without git."""
     command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     try:
         asked = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Listings of local sources, made without Prefect: this takes no longer than to hash the files."""
+"""List the files of local sources without Prefect, so that it takes no longer than hashing the files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def run_listing(session: Session, node: Node, why: tuple[str, ...]) -> None:
-    """List the files of one local source; dvc.lock is left to the caller."""
+    """List the files of one local source; the caller updates dvc.lock."""
     pipeline, run_id = session.pipeline, str(uuid.uuid4())
     stage = prepare(pipeline, node, session.params, InlineFanOut(), ConsoleReporter())
     announce(pipeline, node, "START", run_id, datetime.now(UTC), {"why": list(why)})
@@ -36,7 +36,7 @@ def run_listing(session: Session, node: Node, why: tuple[str, ...]) -> None:
 
 
 def renew_listings(session: Session, nodes: Iterable[Node]) -> None:
-    """List every local source whose listing is not fresh, and record it: for a `dvc repro` that began without it."""
+    """List every local source whose listing is not fresh, and record the listing, for a `dvc repro` that skipped it."""
     for node in nodes:
         if is_local(node.name) and (freshness := assess(session.pipeline, node.name)).state != "fresh":
             run_listing(session, node, freshness.reasons)

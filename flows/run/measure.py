@@ -1,4 +1,4 @@
-"""What a stage took: seconds, and the peak memory of this process and its workers."""
+"""Measure a stage: its duration, and the peak memory of this process and its workers."""
 
 import threading
 import time
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 import psutil
 
 SAMPLE_SECONDS = 0.2
-SAMPLE_SHARE = 0.03  # of the time, at most: the system walks through every page to tell what processes share
-SERVER = "flows.server.run_server"  # a child too, but not the stage's
+SAMPLE_SHARE = 0.03  # of the time, at most: the system visits every page to find shared memory
+SERVER = "flows.server.run_server"  # a child process too, but not part of the stage
 
 
 @dataclass
 class Usage:
-    """Filled in while the context is open."""
+    """Duration and peak memory, filled in by `measured`."""
 
     seconds: float = 0.0
     peak_memory_bytes: int = 0
 
 
 def tree_memory() -> int:
-    """Bytes that this process and its children hold, what they share counted once, Prefect's server excepted."""
+    """Return the bytes that this process and its children use, shared memory counted once, without Prefect's server."""
     total = 0
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):
@@ -33,7 +33,7 @@ def tree_memory() -> int:
 
 
 def _held(process: psutil.Process) -> int:
-    """Its proportional share of resident memory where the system tells it, else all that is resident."""
+    """Return a process's proportional share of resident memory if the system reports it, else its resident memory."""
     try:
         return int(process.memory_full_info().pss)
     except (AttributeError, psutil.AccessDenied):
@@ -42,7 +42,7 @@ def _held(process: psutil.Process) -> int:
 
 @contextmanager
 def measured() -> Iterator[Usage]:
-    """Measure what happens inside."""
+    """Measure the duration and peak memory of the block."""
     usage = Usage()
     stop = threading.Event()
 

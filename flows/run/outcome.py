@@ -1,4 +1,4 @@
-"""What became of a stage, and why."""
+"""The outcome of a stage, and the reasons for it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ COLOURS: dict[Verdict, str] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One stage of one run."""
+    """The outcome of one stage in one run."""
 
     stage: str
     verdict: Verdict
     why: tuple[str, ...]
     record: dict[str, Any] = field(default_factory=dict)
-    traceback: str = ""  # of a bug: bad input has none
+    traceback: str = ""  # only for a bug: bad input has none
 
     def line(self, width: int) -> str:
-        """The outcome for a person: the first reason beside the verdict, further ones below it."""
+        """Return the outcome as text: the first reason beside the verdict, the others below it."""
         head = f"{self.stage:<{width}}  {click.style(f'{self.verdict:<8}', fg=COLOURS[self.verdict])}  "
         took = f" ({self.record['seconds']:.1f} s)" if "seconds" in self.record else ""
         rest = "".join(f"\n{'':<{width + 12}}{reason}" for reason in self.why[1:])
         return f"{head}{self.why[0]}{took}{rest}"
 
     def as_json(self) -> dict[str, Any]:
-        """The outcome for a machine."""
+        """Return the outcome as a value for JSON."""
         return {"stage": self.stage, "verdict": self.verdict, "why": list(self.why), "record": self.record}

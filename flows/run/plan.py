@@ -1,4 +1,4 @@
-"""What a run would do, stage by stage, and why."""
+"""The plan of a run: what it would do with each stage, and why."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Step:
     why: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The step for a machine."""
+        """Return the step as a value for JSON."""
         return {"stage": self.stage, "action": self.action, "why": list(self.why)}
 
     def line(self, width: int) -> str:
-        """The step for a person."""
+        """Return the step as text."""
         head = f"{self.stage:<{width}}  {click.style(f'{self.action:<7}', fg=COLOURS[self.action])}  {self.why[0]}"
         return head + "".join(f"\n{'':<{width + 11}}{reason}" for reason in self.why[1:])
 
 
 def _after(step: Step, above: Sequence[str], steps: Mapping[str, Step]) -> Step:
-    """Return a step after stages that would run; where they list local sources, their reasons are its own."""
+    """Return a step that follows stages that would run; it takes over the reasons of those that list local sources."""
     why = () if step.action == "fresh" else step.why
     listed = [reason for name in above if is_local(name) for reason in steps[name].why]
     why += tuple(reason for reason in listed if not _is_told(reason, step.why))
@@ -47,13 +47,13 @@ def _after(step: Step, above: Sequence[str], steps: Mapping[str, Step]) -> Step:
 
 
 def _is_told(reason: str, why: Iterable[str]) -> bool:
-    """True if the parameter of a local source is a reason already."""
+    """Return True if the reasons already mention the parameter of a local source."""
     parameter = reason.partition(" ")[0]
     return any(own.startswith(f"parameter {parameter} ") for own in why)
 
 
 def plan(session: Session, nodes: Sequence[Node], forced: Sequence[str] = ()) -> list[Step]:
-    """Assess the stages in order; what comes after a stage that would run may have to run too."""
+    """Return a step for each stage, in order; a stage after one that would run may have to run too."""
     steps: dict[str, Step] = {}
     returning: dict[str, Any] = {}
     for node in nodes:
@@ -71,7 +71,7 @@ def plan(session: Session, nodes: Sequence[Node], forced: Sequence[str] = ()) ->
 
 
 def print_steps(steps: Iterable[Step]) -> None:
-    """Print a plan for a person; listings of local sources that are fresh are left out."""
+    """Print a plan as text, without the fresh listings of local sources."""
     shown = [step for step in steps if step.action != "fresh" or not is_local(step.stage)]
     width = in_columns(step.stage for step in shown)
     for step in shown:

@@ -1,4 +1,4 @@
-"""Run the pipeline in this process: hold the workspace, mend what a crash left, start Prefect, report."""
+"""Run the pipeline in this process: start Prefect, mark crashed runs, run the stages, and report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Places:
-    """Where shards run: `runner` is threads or dask, `address` an existing Dask scheduler."""
+    """Execution settings of shards: `runner` is threads or dask, `address` an existing Dask scheduler."""
 
     workers: int
     runner: str = "threads"
@@ -49,8 +49,8 @@ def run_here(
     places: Places,
     retries: Retries,
 ) -> list[Outcome]:
-    """Run the stages and print what becomes of each."""
-    colour = click.get_current_context().color  # stages end in threads, which have no context
+    """Run the stages, print the outcome of each and return the outcomes."""
+    colour = click.get_current_context().color  # threads, in which stages end, have no context
     width = in_columns(node.name for node in nodes)
 
     def told(outcome: Outcome) -> None:
@@ -58,7 +58,7 @@ def run_here(
             click.echo(outcome.line(width), color=colour)
 
     died = start_prefect(session.root, lock)
-    lock.mended = died  # every stage is looked at now, and what the crash kept from the record is put there
+    lock.mended = died  # every stage is checked now, and events that the crash prevented are logged
     from flows.run.flow import Run, run_flow
 
     with shard_runner(places) as runner:
@@ -76,7 +76,7 @@ def run_here(
 
 
 def run_single(session: Session, lock: Lock, node: Node, places: Places) -> None:
-    """Run one stage's function, as `dvc repro` asks."""
+    """Run one stage's function on behalf of `dvc repro`."""
     start_prefect(session.root, lock)
     from flows.run.flow import Run, run_function
 
@@ -86,9 +86,10 @@ def run_single(session: Session, lock: Lock, node: Node, places: Places) -> None
 
 
 def start_prefect(root: Path, lock: Lock) -> bool:
-    """Have Prefect at hand; if an earlier run died, mark it crashed and say so. Return whether one ended too early.
+    """Start or find Prefect's server; mark an earlier run that died as crashed, and say so.
 
-    Nothing may import Prefect before: it takes its settings from the environment once, at import.
+    Return True if an earlier run died or was interrupted. Nothing may import Prefect before: it reads its settings from
+    the environment once, at import.
     """
     stop_on_signals()
     prefect_home.prepare(root)
@@ -97,7 +98,7 @@ def start_prefect(root: Path, lock: Lock) -> bool:
     log = root / prefect_home.HOME / "server.log"
     server = start_server(root, log)
     with importing():
-        import flows.run.flow  # noqa: F401 - Prefect and what runs on it: seconds of imports, while the server starts
+        import flows.run.flow  # noqa: F401 - imports Prefect, which takes seconds, while the server starts
 
     wait_until_ready(server, log)
     if lock.dead is None:
@@ -110,7 +111,7 @@ def start_prefect(root: Path, lock: Lock) -> bool:
 
 @contextmanager
 def shard_runner(places: Places) -> Iterator[Any]:
-    """The Prefect task runner for shards; a Dask cluster of our own is started once, and closed at the end."""
+    """Provide the Prefect task runner for shards; a local Dask cluster is started once and closed at the end."""
     if places.runner == "threads" and places.address is None:
         from prefect.task_runners import ThreadPoolTaskRunner
 
@@ -125,6 +126,6 @@ def shard_runner(places: Places) -> Iterator[Any]:
         return
     from distributed import LocalCluster
 
-    # Every fan-out step takes a copy of the runner, and would start a cluster of its own: an address is shared.
+    # Every fan-out step copies the runner, and each copy would start its own cluster: share one by its address.
     with LocalCluster(n_workers=places.workers, threads_per_worker=1, dashboard_address=None) as cluster:
         yield DaskTaskRunner(address=cluster.scheduler_address)

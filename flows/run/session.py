@@ -1,4 +1,4 @@
-"""What nearly every verb starts with: the workspace, its parameters, its sources, its pipeline."""
+"""The session that nearly every verb opens: the workspace with its parameters, sources and pipeline."""
 
 from __future__ import annotations
 
@@ -21,23 +21,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """A workspace, opened."""
+    """An open workspace."""
 
     root: Path
     params: Params
     pipeline: Pipeline
-    what_if: dict[str, Any] | None  # the parameters of a question that leaves params.yaml alone
-    sources_changed: bool = False  # inputs.yaml named other local sources until now
+    what_if: dict[str, Any] | None  # parameters of a what-if question, which does not change params.yaml
+    sources_changed: bool = False  # True: inputs.yaml named other local sources before
 
 
 def open_session(settings: Sequence[str], *, keep: bool) -> Session:
-    """Enter the workspace with `-S` settings: kept in params.yaml by who holds the workspace, else only supposed."""
+    """Enter the workspace and return the session.
+
+    If `keep` is true, the `-S` settings are written to params.yaml; the caller must hold the workspace lock. Otherwise
+    they only apply to this session, as a what-if question.
+    """
     root = enter()
     what_if, sources_changed = None, False
     params, supposed = overlaid(root, settings)
-    if keep or (supposed is None and is_free(root)):  # a question changes nothing, least of all under a run's feet
+    if keep or (supposed is None and is_free(root)):  # a question changes nothing, least of all during a run
         sources_changed = sync(root, params.acquire)
-    if keep:  # last, when nothing is left to refuse
+    if keep:  # last, when nothing can be refused any more
         for line in persisted(root, settings)[1]:
             click.echo(f"params.yaml: {line}", err=True)
     else:

@@ -1,1 +1,1 @@
-"""Prefect's servers and what they keep: settings, artifacts, and the schedule."""
+"""Prefect's servers, their settings, the artifacts they show, and the schedule."""

@@ -1,4 +1,4 @@
-"""What a stage did, as artifacts in Prefect: a page for each stage, a table of its details, a link to the report."""
+"""Prefect artifacts that show the work of a stage: a page, a table of details, and a link to the report."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Details = Callable[[Path, dict[str, Any]], list[Row]]
 
-REPORT_URL = "SUPMER_REPORT_URL"  # in the environment: where a browser that looks at Prefect finds the report
-REPORT_PLACE = "/report"  # of the servers that this program starts
+REPORT_URL = "SUPMER_REPORT_URL"  # environment variable: the address of the report for a browser that shows Prefect
+REPORT_PLACE = "/report"  # path of the report on the servers that this program starts
 MOST_ROWS = 500
 
 
 def tell_prefect(
     root: Path, node: Node, why: tuple[str, ...], record: dict[str, Any], say: Callable[[str], None]
 ) -> None:
-    """Leave the stage's artifacts with the flow run under way; a display that fails must not fail the work it shows."""
+    """Add the stage's artifacts to the current flow run; a failure here must not fail the stage."""
     try:
         from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
         from prefect.context import FlowRunContext
@@ -46,22 +46,22 @@ def tell_prefect(
             create_link_artifact(
                 report_link(root), link_text="The report", key="report-link", description=str(root / paths.REPORT_PAGE)
             )
-    except Exception as error:  # noqa: BLE001 - whatever it is, the stage has done its work
+    except Exception as error:  # noqa: BLE001 - whatever the error is, the stage has done its work
         say(f"{node.name}: its page in Prefect's interface is not whole: {first_line(error)}")
 
 
 def report_link(root: Path) -> str:
-    """Where the report is: at a server of this program's, else (a browser may refuse to follow it) in its file."""
+    """Return the address of the report: on a server of this program, else its file, which a browser may not open."""
     return os.environ.get(REPORT_URL) or (root / paths.REPORT_PAGE).resolve().as_uri()
 
 
 def report_is_served() -> None:
-    """From here on runs report to a server that this program started, which serves the report, too."""
+    """Note that this program started the server that the runs report to; that server also serves the report."""
     os.environ.setdefault(REPORT_URL, f"{REPORT_PLACE}/")
 
 
 def page(node: Node, why: tuple[str, ...], record: dict[str, Any]) -> str:
-    """A stage in Markdown: why it ran, what it took, what it says of its work."""
+    """Return the Markdown page of a stage: why it ran, its time and memory, and the figures of its record."""
     figures: Row = {}
     if "rows" in record:
         figures["rows"] = f"{record['rows']:,}"
@@ -70,7 +70,7 @@ def page(node: Node, why: tuple[str, ...], record: dict[str, Any]) -> str:
     figures["peak memory"] = size(record.get("peak_memory_bytes"))
     known = {"rows", "output_bytes", "seconds", "peak_memory_bytes"}
     figures |= {name: value for name, value in _flat(record).items() if name not in known}
-    lines = ["## Why it ran", "", *(f"- {_text(one)}" for one in why), ""]  # name and description stand above it
+    lines = ["## Why it ran", "", *(f"- {_text(one)}" for one in why), ""]  # Prefect shows name and description above
     lines += ["## What came of it", "", "| figure | value |", "|---|---|"]
     lines += [f"| {_text(name)} | {_text(value)} |" for name, value in figures.items()]
     lines += ["", "Written: " + ", ".join(f"`{path}`" for path in node.outputs), ""]
@@ -78,7 +78,7 @@ def page(node: Node, why: tuple[str, ...], record: dict[str, Any]) -> str:
 
 
 def _flat(record: dict[str, Any], prefix: str = "") -> Row:
-    """The figures of a record, one level a dot."""
+    """Return the figures of a nested record by dotted names."""
     found: Row = {}
     for name, value in record.items():
         if isinstance(value, dict):
@@ -89,7 +89,7 @@ def _flat(record: dict[str, Any], prefix: str = "") -> Row:
 
 
 def _text(value: object) -> str:
-    """A value in a cell of a Markdown table."""
+    """Return a value as the text of a cell of a Markdown table."""
     if value is None:
         return "–"
     shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -146,7 +146,7 @@ def _trainings(_root: Path, record: dict[str, Any]) -> list[Row]:
 
 
 def _scores(root: Path, _record: dict[str, Any]) -> list[Row]:
-    """Mean and deviation over the seeds, each with the learning rate that validation chose."""
+    """Return the mean and deviation of scores over the seeds, each with the learning rate that validation chose."""
     import pyarrow.parquet as pq
 
     columns = ["dataset", "tested_on", "method", "shots", "chosen", "score"]

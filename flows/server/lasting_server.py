@@ -1,7 +1,8 @@
-"""A Prefect server that outlasts runs, with its user interface and its scheduler; runs find it and report to it.
+"""A Prefect server that outlives runs, with its user interface and scheduler; runs find it and report to it.
 
-Its address lies in a file that it keeps locked as long as it lives: the kernel drops the lock of a dead process, so an
-address is never taken from one. Who asked for the server may leave: while a run reports to it, it stays.
+The server writes its address to a file and keeps the file locked while it lives. The kernel releases the lock of a
+dead process, so nobody uses the address of a dead server. If the process that started the server ends while a run
+reports to it, the server stays until the run ends.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LOOK_SECONDS = 0.2
 
 
 def announced(root: Path) -> str | None:
-    """The API address of the workspace's lasting server, if there is one that does not mean to leave."""
+    """Return the API address of the workspace's lasting server; None if there is none, or it is about to end."""
     try:
         with (root / ANNOUNCEMENT).open("rb") as file:
             if is_locked(file.fileno()):
@@ -44,14 +45,14 @@ def announced(root: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Lasting:
-    """A server that this process has started."""
+    """A lasting server that this process has started."""
 
     root: Path
     api: str
     process: subprocess.Popen[bytes]
 
     def leave(self) -> bool:
-        """Take leave of the server; return whether it stays, because a run reports to it."""
+        """Let the server end; return True if it stays because a run or a schedule still needs it."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
@@ -65,9 +66,9 @@ class Lasting:
 
 
 def start_lasting_server(root: Path, port: int) -> Lasting:
-    """Start the server on loopback and wait for it; `port` 0 takes any.
+    """Start the server on loopback and wait until it answers; `port` 0 takes any free port.
 
-    It leaves once this process has, and no run needs it.
+    The server ends when this process has ended and no run needs it.
     """
     try:
         listening = socket.create_server((HOST, port))
@@ -82,7 +83,7 @@ def start_lasting_server(root: Path, port: int) -> Lasting:
         "PREFECT_HOME": str(root / HOME),
         "PREFECT_UI_ENABLED": "true",
         "PREFECT_UI_API_URL": f"{address}/api",
-        "PREFECT_UI_STATIC_DIRECTORY": str(root / HOME / "ui"),  # where Prefect is installed may not be ours to write
+        "PREFECT_UI_STATIC_DIRECTORY": str(root / HOME / "ui"),  # Prefect's own folder may be read-only
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     }
     with listening, (root / HOME / "server.log").open("ab") as log:
@@ -95,7 +96,7 @@ def start_lasting_server(root: Path, port: int) -> Lasting:
             pass_fds=[listening.fileno()],
         )
     assert process.stdout is not None
-    process.stdout.readline()  # it has announced itself, or ended
+    process.stdout.readline()  # returns when the server has announced itself or ended
     lasting = Lasting(root, f"{address}/api", process)
     try:
         wait_until_ready(process, root / HOME / "server.log", lasting.api)
@@ -106,14 +107,15 @@ def start_lasting_server(root: Path, port: int) -> Lasting:
 
 
 def needed(root: Path) -> bool:
-    """Whether a run or a schedule is under way in this workspace."""
+    """Return True if a run or a schedule is active in this workspace."""
     return not is_free(root) or not is_free(root, SCHEDULE)
 
 
 def _leave_after_parent(root: Path, announcement: int) -> None:
-    """Wait until who asked for this server is gone, then until nobody needs it."""
+    """Wait until the process that started this server has ended and nobody needs the server, then end it."""
     sys.stdin.buffer.read()
-    # In this order: a run holds the workspace before it looks here, so that one which saw the address is seen below.
+    # The order matters: a run takes the workspace lock before it reads the address, so a run that has read the address
+    # counts in `needed`.
     os.ftruncate(announcement, 0)
     while needed(root):
         time.sleep(LOOK_SECONDS)
@@ -125,7 +127,7 @@ def _leave_after_parent(root: Path, announcement: int) -> None:
 def main() -> None:
     """Announce the address, then import Prefect and serve."""
     root, descriptor, api = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    for number in (signal.SIGINT, signal.SIGHUP):  # they reach the whole group: who asked for the server ends it
+    for number in (signal.SIGINT, signal.SIGHUP):  # sent to the whole group; the parent ends this server
         signal.signal(number, signal.SIG_IGN)
     from filelock import lock_descriptor
 
@@ -143,8 +145,8 @@ def main() -> None:
 
     app = create_app(final=True)
     report = StaticFiles(directory=root / paths.REPORT, html=True, check_dir=False)
-    app.router.routes.insert(0, Mount(REPORT_PLACE, report))  # before Prefect's own pages, which take every address
-    # An open browser holds on to its connections: they are not waited for.
+    app.router.routes.insert(0, Mount(REPORT_PLACE, report))  # before Prefect's pages, which match every address
+    # An open browser keeps its connections: do not wait for them.
     config = uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
 

@@ -1,4 +1,4 @@
-"""Prefect, kept to this workspace: its settings, and mending what a killed run left behind."""
+"""Prefect inside this workspace: its settings, and the cleanup of its records after a killed run."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ PAGE = 100
 
 
 def settings(root: Path) -> dict[str, str]:
-    """The environment under which Prefect runs here; set before Prefect is imported."""
+    """Return the environment variables for Prefect in this workspace; set them before Prefect is imported."""
     return {
         "PREFECT_HOME": str(root / HOME),
-        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",  # supmer tells the story; Prefect keeps the log
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",  # supmer prints progress; Prefect keeps the log
         "PREFECT_UI_ENABLED": "false",
     }
 
 
 def prepare(root: Path) -> None:
-    """Apply the settings; a setting the user made stays."""
+    """Apply the settings, except those that the user has set."""
     for name, value in settings(root).items():
         os.environ.setdefault(name, value)
-    logging.raiseExceptions = False  # a log line that Prefect's server cannot take is no news for the terminal
+    logging.raiseExceptions = False  # do not print an error for a log line that the server refuses
 
 
 def workspace_tag(root: Path) -> str:
-    """The Prefect tag of everything that runs in this workspace."""
+    """Return the Prefect tag of everything that runs in this workspace."""
     return f"workspace:{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
 
 
 def mark_crashed(root: Path) -> None:
-    """Mark this workspace's flow and task runs that still count as running as crashed.
+    """Mark the flow and task runs of this workspace that Prefect still records as running as crashed.
 
-    Only called while holding the lock, before this run starts: whatever still runs by the records is dead.
+    Call it only while holding the workspace lock and before a run starts: then every such run is dead.
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import (
@@ -56,7 +56,7 @@ def mark_crashed(root: Path) -> None:
     unfinished = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
     mine = FlowRunFilterTags(all_=[workspace_tag(root)])
     flows = FlowRunFilter(tags=mine, state=FlowRunFilterState(type=FlowRunFilterStateType(any_=unfinished)))
-    waiting = [*unfinished, StateType.SCHEDULED]  # a task between two tries
+    waiting = [*unfinished, StateType.SCHEDULED]  # scheduled: a task between two tries
     tasks = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=waiting)))
     dead: Any = Crashed(message="The process was killed; the next run went on from its finished shards.")
     with get_client(sync_client=True) as client:

@@ -1,4 +1,4 @@
-"""Waiting for a Prefect server to answer."""
+"""Wait for a Prefect server to answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READY_SECONDS = 120  # the first start migrates a database for half a minute
 
 
 def wait_until_ready(process: subprocess.Popen[bytes] | None, log: Path, api: str | None = None) -> None:
-    """Return once the server (`api`, or PREFECT_API_URL) answers."""
+    """Return once the server (`api`, or PREFECT_API_URL) answers; raise InputError if it ends or does not answer."""
     url = f"{api or os.environ['PREFECT_API_URL']}/health"
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:

@@ -1,7 +1,8 @@
-"""A Prefect server of our own for one run: it starts while other things load, and ends with the run, however that ends.
+"""A Prefect server for one run: it starts while modules are imported, and ends with the run, even if that is killed.
 
-Prefect can start one by itself, but then a killed run leaves it behind, and its start waits for the client's imports.
-A run that finds a lasting server of its workspace (`supmer ui`, `supmer serve`) reports there and starts none.
+Prefect can start a server by itself, but a killed run would leave that server behind, and it would start only after the
+client's imports. A run that finds a lasting server of its workspace (`supmer ui`, `supmer serve`) reports to that one
+and starts none.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from flows.server.lasting_server import announced
 
 GOODBYE_SECONDS = 5
 
-# A server for one run has no automations to trigger and nobody to show events to; it writes down task runs many at a
-# time. Without this it takes a tenth of a second of processor time a shard, from the cores that do the work.
+# A server for one run needs no automations and no stored events, and records task runs in batches. With Prefect's
+# defaults it would take a tenth of a second of processor time for each shard, from the cores that do the work.
 LEAN = {
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
@@ -35,10 +36,10 @@ LEAN = {
 
 
 def start_server(root: Path, log: Path) -> subprocess.Popen[bytes] | None:
-    """Serve Prefect's API to this process until it ends, unless PREFECT_API_URL or the workspace has a server already.
+    """Start a server that ends with this process; return None if PREFECT_API_URL or the workspace has a server already.
 
-    Called before Prefect is imported: Prefect sends its last log lines when the interpreter exits, and exit handlers
-    run in reverse, so the server stops after that.
+    Call this before Prefect is imported: Prefect sends its last log lines when the interpreter exits, and exit handlers
+    run in reverse order, so the server stops after that.
     """
     if os.environ.get("PREFECT_API_URL"):
         return None
@@ -58,14 +59,14 @@ def start_server(root: Path, log: Path) -> subprocess.Popen[bytes] | None:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
-        process.communicate(timeout=GOODBYE_SECONDS)  # closes the pipe, which the server takes as goodbye
+        process.communicate(timeout=GOODBYE_SECONDS)  # closes the pipe, which ends the server
     except subprocess.TimeoutExpired:
         process.kill()
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Import much at once: nothing of it is garbage, and to look for some among it takes half a second."""
+    """Turn off garbage collection during large imports, where it would take half a second and find nothing."""
     gc.disable()
     try:
         yield
@@ -75,7 +76,7 @@ def importing() -> Iterator[None]:
 
 
 def _leave_with_parent() -> None:
-    """End this server when the pipe from the run closes: the kernel does that even after kill -9."""
+    """End this server when the pipe from the run closes; the kernel closes it even after kill -9."""
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GOODBYE_SECONDS)
@@ -83,8 +84,8 @@ def _leave_with_parent() -> None:
 
 
 def main() -> None:
-    """Tell the port first, then import Prefect and serve."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the run ends this one
+    """Print the port first, then import Prefect and serve."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the run ends this server
     listening = socket.create_server(("127.0.0.1", 0))
     print(listening.getsockname()[1], flush=True)
     threading.Thread(target=_leave_with_parent, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The pipeline on a schedule: Prefect's server says when, this loop starts `supmer run` as the flow run that is due."""
+"""Run the pipeline on a schedule: Prefect's server says when; this loop starts `supmer run` for each due flow run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNREACHABLE = (OSError, httpx.HTTPError)
 
 
 def register(client: SyncPrefectClient, root: Path, schedule: Any, description: str) -> UUID:
-    """Make or update the workspace's deployment; runs that an earlier schedule left waiting are dropped."""
+    """Create or update the workspace's deployment and return its id; delete overdue runs of an earlier schedule."""
     tag = workspace_tag(root)
     deployment = client.create_deployment(
         flow_id=client.create_flow_from_name(FLOW),
@@ -54,7 +54,7 @@ def register(client: SyncPrefectClient, root: Path, schedule: Any, description: 
 
 @dataclass
 class Attempt:
-    """One `supmer run` under way, for one flow run."""
+    """A `supmer run` process in progress, for one flow run."""
 
     flow_run: Any
     process: subprocess.Popen[str]
@@ -62,18 +62,18 @@ class Attempt:
     told_to_stop: bool = False
 
     def follow(self) -> None:
-        """Pass on what the run prints, and remember the last line."""
+        """Print the output of the run, and remember its last line."""
         output: IO[str] | None = self.process.stdout
         assert output is not None
         for line in output:
             self.last_line = line.strip() or self.last_line
-            with suppress(OSError):  # nobody reads: the run goes on
+            with suppress(OSError):  # the run continues even if nobody reads its output
                 click.echo(line, nl=False)
 
 
 @dataclass
 class Schedule:
-    """The loop: one run at a time, whatever else is due meanwhile is skipped with a line."""
+    """The schedule loop: one run at a time; a run that becomes due meanwhile is skipped, and a line says so."""
 
     client: SyncPrefectClient
     root: Path
@@ -85,14 +85,14 @@ class Schedule:
     _tries: dict[UUID, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Fire what is due, for ever."""
+        """Start due runs, forever."""
         while True:
-            with suppress(*UNREACHABLE):  # a server that is away for a moment: it is asked again
+            with suppress(*UNREACHABLE):  # the server may be away for a moment: ask again later
                 self.look()
             time.sleep(LOOK_SECONDS)
 
     def look(self) -> None:
-        """Look once: at the run under way, at what is due, at what comes next."""
+        """Check once: finish or stop the current run, start a run that is due, announce the next one."""
         if self._now and self._now.process.poll() is not None:
             ended, self._now = self._now, None
             self._close(ended)
@@ -101,19 +101,19 @@ class Schedule:
             self._now.process.terminate()
         due = self.client.get_scheduled_flow_runs_for_deployments([self.deployment], scheduled_before=datetime.now(UTC))
         for flow_run in due:
-            if self._now is None or flow_run.id != self._now.flow_run.id:  # one that starts is due until it has
+            if self._now is None or flow_run.id != self._now.flow_run.id:  # a run stays due while it starts
                 self._fire(flow_run)
         if self._now is None:
             self._tell_next()
 
     def stop(self) -> None:
-        """End the run under way, with all it has started; the schedule rests until it is served again."""
+        """End the current run and its child processes; the schedule is paused until it is served again."""
         run = self._now.process if self._now else None
         tree = _children(run.pid) if run else []
         if run:
             run.terminate()
         deadline = time.monotonic() + GOODBYE_SECONDS
-        pausing = threading.Thread(target=self._pause, daemon=True)  # a server that is busy is not waited for
+        pausing = threading.Thread(target=self._pause, daemon=True)  # do not wait for a busy server
         pausing.start()
         pausing.join(PAUSE_SECONDS)
         if run:
@@ -125,7 +125,7 @@ class Schedule:
                     child.kill()
 
     def _pause(self) -> None:
-        with suppress(Exception):  # the next schedule of this workspace drops what this one leaves
+        with suppress(Exception):  # the next schedule of this workspace deletes what this one leaves
             self.client.pause_deployment(self.deployment)
 
     def _fire(self, flow_run: Any) -> None:
@@ -148,7 +148,7 @@ class Schedule:
         threading.Thread(target=self._now.follow, daemon=True).start()
 
     def _close(self, ended: Attempt) -> None:
-        """Say how a run ended; one that came to no end of its own is given one, and another try."""
+        """Report how a run ended; if Prefect has no final state for it, set one, and retry the run if it failed."""
         code, name, flow_run = ended.process.returncode, ended.flow_run.name, ended.flow_run.id
         state = self._state(flow_run)
         if code == 0 and not state.is_final():
@@ -200,5 +200,5 @@ def _clock() -> str:
 def _children(pid: int) -> list[psutil.Process]:
     try:
         return psutil.Process(pid).children(recursive=True)
-    except psutil.Error:  # it has ended by itself
+    except psutil.Error:  # the process has ended
         return []

@@ -1,4 +1,4 @@
-"""When a schedule fires: a cron expression in a time zone, or an interval from now on."""
+"""The times of a schedule: a cron expression in a time zone, or an interval from now on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INTERVAL = re.compile(rf"(\d+[{''.join(SECONDS)}])+")
 
 
 def interval(text: str) -> timedelta:
-    """An interval like 90s, 1h30m or 1d."""
+    """Return the interval of a text like 90s, 1h30m or 1d; raise InputError if it is not one."""
     if not INTERVAL.fullmatch(text):
         raise InputError(f"--every {text}: not an interval: write it like 30m, 1h30m or 1d")
     length = sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"(\d+)(.)", text))
@@ -23,7 +23,7 @@ def interval(text: str) -> timedelta:
 
 
 def prefect_schedule(cron: str | None, every: str | None, timezone: str | None) -> Any:
-    """Prefect's schedule of what was asked for; Prefect must be set up before."""
+    """Return Prefect's schedule for the options; raise InputError if they are wrong. Prefect must be set up before."""
     if (cron is None) == (every is None):
         raise InputError('a schedule is either --cron "0 3 * * *" or --every 1h')
     if every is not None and timezone is not None:
@@ -45,7 +45,7 @@ def prefect_schedule(cron: str | None, every: str | None, timezone: str | None) 
 
 
 def local_timezone() -> str:
-    """The name of this machine's time zone."""
+    """Return the name of this machine's time zone."""
     from tzlocal import get_localzone_name
 
     return str(get_localzone_name() or "UTC")

@@ -1,4 +1,4 @@
-"""A run of the pipeline as the flow run that a schedule has made for it."""
+"""Run the pipeline as the flow run that a schedule has created for it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 from uuid import UUID
 
 FLOW = "supmer"
-SCHEDULED = "SUPMER_FLOW_RUN"  # in the environment: the id of that flow run
+SCHEDULED = "SUPMER_FLOW_RUN"  # environment variable: the id of that flow run
 
 
 def run_as(flow: Any, flow_run_id: str, run_id: str) -> Any:
-    """Run the flow as a flow run that is there already; return the state it ends in."""
+    """Run the flow as an existing flow run; return its final state."""
     from prefect.client.orchestration import get_client
     from prefect.flow_engine import run_flow
     from prefect.states import Pending

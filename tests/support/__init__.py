@@ -1,1 +1,1 @@
-"""What tests share: made-up corpora, tiny models, workspaces, processes to watch."""
+"""Helpers that tests share: made-up corpora, tiny models, workspaces, and processes to follow."""

@@ -1,8 +1,8 @@
-"""The module of a method that a test adds to the table: prompt tuning under another name."""
+"""The module of a method that a test adds to the table of methods: prompt tuning under another name."""
 
 from tasks.tune import prompt_tuning
 
-settings: dict = {}  # of the last tuning
+settings: dict = {}  # the settings of the last tuning
 
 
 def tune(job):

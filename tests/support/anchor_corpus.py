@@ -1,4 +1,4 @@
-"""A small clustered corpus as the stages before `materialize` leave it, for tests: no model, any shape."""
+"""A small clustered corpus as the stages before `materialize` write it; it needs no model and can have any size."""
 
 import hashlib
 import random
@@ -27,9 +27,9 @@ INPUTS = [
 
 
 def sentences_of(document: int, split: str, count: int, repeated: float, source: random.Random):
-    """(index, text) with gaps in the index and, now and then, a text that other documents have, too.
+    """Return a list of (index, text), with gaps in the index and some texts that other documents contain too.
 
-    One in three of those is in documents of both splits.
+    One in three of the repeated texts can be in documents of both splits.
     """
     index, found = 0, []
     for number in range(count):
@@ -43,7 +43,10 @@ def sentences_of(document: int, split: str, count: int, repeated: float, source:
 
 
 def write_corpus(root, *, documents=60, sentences=12, clusters=5, shards=2, repeated=0.1, dropped=0.05, seed=0, held=5):
-    """Write the three tables; every `held`-th document is for validation. Equal texts have equal clusters."""
+    """Write the three tables and return the root; every `held`-th document is for validation.
+
+    Equal texts have equal clusters.
+    """
     source = random.Random(seed)
     tables = {path: [[] for _ in range(shards)] for path in INPUTS[:3]}
     assigned: dict[str, dict] = {}
@@ -95,7 +98,7 @@ def stage_of(root, seed=42, fan_out=None, code="0", **changed):
 
 
 def run_stage(root, say=None, **changed):
-    """Run the whole stage and put its outputs in place; returns its record."""
+    """Run the whole stage, publish its outputs and return its record."""
     stage = stage_of(root, **changed)
     if say is not None:
         stage.reporter.say = say
@@ -111,7 +114,7 @@ def tasks_table(root):
 
 
 def by_task(root):
-    """Rows of each task, in the order of the files."""
+    """Return the rows of each task, in the order of the files."""
     found: dict[str, list] = {}
     for row in tasks_table(root).to_pylist():
         found.setdefault(row["task_id"], []).append(row)
@@ -126,7 +129,7 @@ def digest(root):
 
 
 def source_of(name, folder):
-    """A folder as an acquired source."""
+    """Return a folder as an acquired source."""
     files = [
         SourceFile(path.name, str(path), path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
         for path in sorted(folder.iterdir())

@@ -1,4 +1,4 @@
-"""A real DVC repository with real Parquet files, small enough to be made by DVC itself."""
+"""A real DVC repository with real Parquet files, small enough that DVC itself can make it."""
 
 import hashlib
 import os
@@ -118,7 +118,7 @@ def announce(root, stage):
 
 
 def lay_out_audited(root):
-    """A workspace of three stages that `dvc repro` has made, one of them with a lineage event."""
+    """Make a workspace in which `dvc repro` has run three stages, one of them with a lineage event."""
     dvc(root, "init", "--no-scm")
     dvc(root, "config", "cache.type", "copy")
     (root / ".dvc/config.local").write_text("[core]\nno_scm = true\n")

@@ -1,4 +1,4 @@
-"""A real browser for tests: headless Chromium, spoken to in its DevTools protocol."""
+"""A real browser for tests: headless Chromium, controlled by its DevTools protocol."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ SECONDS = 60
 
 
 class Page:
-    """One page: what it asked for, what it complained of, and what it says when asked."""
+    """A page of the browser: load a file, evaluate JavaScript, press keys, and read requests and console messages."""
 
     def __init__(self, socket):
         self._socket = socket
@@ -42,7 +42,7 @@ class Page:
             self.events.append(message)
 
     def open(self, path, width=1280, height=900, scheme="light"):
-        """Load a file, in a window of that size and the colours of that scheme."""
+        """Load a file in a window of the given size, with the given colour scheme."""
         self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -55,13 +55,13 @@ class Page:
             time.sleep(0.05)
 
     def ask(self, expression):
-        """The value of a JavaScript expression, promises awaited."""
+        """Return the value of a JavaScript expression; a promise is awaited."""
         answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def press(self, key):
-        """A key, down and up; Enter and Space act on what has the focus."""
+        """Press and release a key; Enter and Space act on the element that has the focus."""
         codes = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "ArrowLeft": 37, "Escape": 27}
         common = {"key": key, "code": key, "windowsVirtualKeyCode": codes.get(key, 0)}
         down = {"text": "\r"} if key == "Enter" else {}
@@ -69,14 +69,14 @@ class Page:
         self.send("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def fetched(self):
-        """Addresses the page asked for, itself among them."""
+        """Return the addresses that the page requested, including its own."""
         return [
             event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"
         ]
 
     def complaints(self):
-        """Errors and warnings of the console, exceptions included."""
-        self.ask("1")  # what has happened until now arrives first
+        """Return the errors and warnings of the console, including exceptions."""
+        self.ask("1")  # earlier events arrive before the answer
         found = []
         for event in self.events:
             params = event.get("params", {})
@@ -89,7 +89,7 @@ class Page:
         return found
 
     def picture(self, path, top=0, height=None):
-        """Save what the page looks like, from `top` on."""
+        """Save a screenshot of the page, from `top` downwards."""
         size = self.ask("[document.documentElement.clientWidth, document.documentElement.scrollHeight]")
         clip = {"x": 0, "y": top, "width": size[0], "height": height or size[1] - top, "scale": 1}
         shot = self.send("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
@@ -98,7 +98,7 @@ class Page:
 
 @contextmanager
 def browsing():
-    """A page of a browser of its own, which is gone afterwards."""
+    """Start a browser, yield its page, and end the browser afterwards."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
             [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"],

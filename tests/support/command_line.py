@@ -1,7 +1,7 @@
-"""Commands of `supmer` in contexts as the command line makes them.
+"""Commands of `supmer`, in contexts like those of the command line.
 
-A command keeps the help option of the first context it is asked in: a context made without the settings of `cli` would
-leave it without `-h` for the rest of the process.
+A command keeps the help option of its first context: a context made without the settings of `cli` would leave the
+command without `-h` for the rest of the process.
 """
 
 import click
@@ -10,9 +10,9 @@ from flows.cli import cli
 
 
 def resolve(words):
-    """Return the command that `words` begin with, its context, and the words that are left for its parser.
+    """Return the command named at the start of `words`, its context, and the remaining words for its parser.
 
-    Raise LookupError if a word where a verb belongs is none.
+    Raise LookupError if there is a word in the place of a verb that is not a verb.
     """
     command, context = cli, click.Context(cli, info_name="supmer", **cli.context_settings)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):

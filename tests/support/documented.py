@@ -1,4 +1,4 @@
-"""What the documentation says: blocks that are run as they stand, and every `supmer …` it mentions."""
+"""Read the documentation: the blocks that are meant to be run, and every `supmer …` command it mentions."""
 
 import re
 import shlex
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(supmer [^`\n]+)`")
-_ASIDE = re.compile(r"\s{2,}(?=[^\s\"'])")  # what stands beside a command in a list of them
+_ASIDE = re.compile(r"\s{2,}(?=[^\s\"'])")  # begins the remark beside a command in a list of commands
 _NUMBER = re.compile(r"\b[0-9a-f]{32}\b|\d+(?:[.,]\d+)*")
 LEFT_OUT = "…"
 _END = {"|", "||", "&&", ";", ">", ">>", "<", "(", ")", "&", "#"}
@@ -14,14 +14,14 @@ _END = {"|", "||", "&&", ";", ">", ">>", "<", "(", ")", "&", "#"}
 
 @dataclass(frozen=True)
 class Step:
-    """A line that is typed, and what is printed then."""
+    """A command line, and the lines that it prints."""
 
     command: str
     printed: tuple[str, ...]
 
 
 def steps(text):
-    """The steps of all blocks of a page that are meant to be run."""
+    """Return the steps of all blocks of a page that are meant to be run."""
     found = []
     for kind, block in _FENCE.findall(text):
         if kind == "console":
@@ -32,7 +32,7 @@ def steps(text):
 
 
 def mentions(text):
-    """Every `supmer` command in a page, as its words without the first: in code, fenced, indented or inline."""
+    """Return (line, words) of every `supmer` command in the fenced, indented and inline code of a page."""
     code = [line for _, block in _FENCE.findall(text) for line in block.splitlines()]
     rest = _FENCE.sub("", text)
     code += [line for line in rest.splitlines() if line.startswith("    ")]
@@ -42,7 +42,7 @@ def mentions(text):
 
 
 def words(line):
-    """The words of the first command of a line, without `supmer`."""
+    """Return the words of the first command of a line, without `supmer`."""
     reader = shlex.shlex(line, posix=True, punctuation_chars=True)
     reader.whitespace_split, reader.commenters = True, ""
     found = []
@@ -54,7 +54,10 @@ def words(line):
 
 
 def agrees(shown, printed):
-    """Whether the lines shown come in this order in what was printed, whatever their numbers and spaces."""
+    """Return (True, None) if the printed lines contain the shown lines in order, ignoring numbers and spaces.
+
+    Otherwise return False and the first shown line that is missing.
+    """
     left = iter(plain(line) for line in printed)
     for line in shown:
         if line.strip() != LEFT_OUT:

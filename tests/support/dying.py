@@ -1,4 +1,4 @@
-"""What a run that died leaves: in the process table, in Prefect's records, in the workspace."""
+"""Kill a run, and read what it leaves in the process table, in Prefect's records and in the workspace."""
 
 import hashlib
 import sqlite3
@@ -18,7 +18,7 @@ GONE_SECONDS = 10
 
 
 def kill_at(moment, workspace):
-    """Run the pipeline until it is killed at a moment; return what it said until then."""
+    """Run the pipeline until it is killed at a moment; return its output until then."""
     died = subprocess.run(
         [sys.executable, KILLED, "run", "--workers", "1"],
         cwd=workspace.root,
@@ -34,7 +34,7 @@ def kill_at(moment, workspace):
 
 
 def processes_of(root):
-    """Every process that lives in this workspace."""
+    """Return the id of every process whose working directory is this workspace."""
     found = []
     for process in psutil.process_iter(["pid"]):
         try:
@@ -46,7 +46,7 @@ def processes_of(root):
 
 
 def wait_until_gone(root):
-    """Neither workers nor Prefect's server outlive a run by more than seconds."""
+    """Wait until no process is left in this workspace; fail if workers or Prefect's server stay longer than seconds."""
     deadline = time.monotonic() + GONE_SECONDS
     while processes_of(root) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -54,7 +54,7 @@ def wait_until_gone(root):
 
 
 def flow_states(workspace):
-    """The states of this workspace's flow runs, in Prefect's own records."""
+    """Return the states of this workspace's flow runs from Prefect's own records."""
     if workspace.api is None:
         with sqlite3.connect(workspace.root / ".prefect/prefect.db") as database:
             return [row[0] for row in database.execute("SELECT state_type FROM flow_run ORDER BY created")]
@@ -64,7 +64,7 @@ def flow_states(workspace):
 
 
 def partials(root):
-    """Everything in a workspace that is named as half written."""
+    """Return every path in a workspace whose name marks it as partially written."""
     return [path for path in root.rglob("*.partial-*") if ".dvc" not in path.parts]
 
 
@@ -74,5 +74,5 @@ def digests(top):
 
 
 def outputs(root):
-    """The files of each output that is there, with their digests."""
+    """Return the digests of the files of each output that exists."""
     return {path: digests(root / path) for path in read_pipeline(root).artifacts() if (root / path).exists()}

@@ -1,4 +1,4 @@
-"""A command that goes on and on, followed line by line."""
+"""Start a command that keeps running, and read its output line by line."""
 
 import queue
 import signal
@@ -10,7 +10,7 @@ import httpx
 import psutil
 
 WAIT_SECONDS = 90
-WEB = httpx.Client(timeout=WAIT_SECONDS)  # a server that shares two cores with other tests may take its time
+WEB = httpx.Client(timeout=WAIT_SECONDS)  # a server that shares two cores with other tests may be slow
 
 
 class Followed:
@@ -26,7 +26,7 @@ class Followed:
         self._queue.put(None)
 
     def line_with(self, text):
-        """Wait for the next line that holds a text."""
+        """Wait for the next line that contains a text, and return the line."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             line = self._queue.get(timeout=max(deadline - time.monotonic(), 0.1))
@@ -36,12 +36,12 @@ class Followed:
                 return line
 
     def family(self):
-        """The command with all it has started."""
+        """Return the process of the command and all its child processes."""
         own = psutil.Process(self.process.pid)
         return [own, *own.children(recursive=True)]
 
     def end(self, number=signal.SIGINT):
-        """Send a signal to the command alone; return its exit code, how long that took, and who is still there."""
+        """Send a signal to the command alone; return its exit code, the seconds it took, and the survivors."""
         family = self.family()
         started = time.monotonic()
         self.process.send_signal(number)

@@ -1,7 +1,7 @@
-"""`supmer`, killed at an exact moment: `python killed.py run …`, the moment in $KILLED_AT.
+"""Run `supmer` and kill it at an exact moment: `python killed.py run …`, with the moment in $KILLED_AT.
 
-The moment is a call of one function, in the run or in any of its workers: just before it or just after it, the n-th
-whose arguments match a pattern. The run is then killed as `kill -9` would; nothing else about it is different.
+The moment is just before or just after the n-th call of one function whose arguments match a pattern, in the run or in
+any of its workers. The run is then killed as with `kill -9`; otherwise it is an ordinary run.
 """
 
 import builtins
@@ -35,7 +35,7 @@ class Moment:
         return self.target.partition(":")[0]
 
     def install(self, module):
-        """Put a function that kills in the place of the one that is named."""
+        """Replace the named function by one that kills the run at the moment."""
         *owners, name = self.target.partition(":")[2].split(".")
         owner = attrgetter(".".join(owners))(module) if owners else module
         function = getattr(owner, name, None) or getattr(builtins, name)
@@ -57,12 +57,12 @@ class Moment:
 
 
 class Finder(MetaPathFinder):
-    """Installs the moment as soon as its module is loaded, before anybody can take the function from it."""
+    """A finder that installs the moment as soon as its module is loaded, before others import the function from it."""
 
     def __init__(self, moment):
         self.moment = moment
 
-    def find_spec(self, name, path, target=None):  # noqa: ARG002 - the protocol's
+    def find_spec(self, name, path, target=None):  # noqa: ARG002 - the protocol's signature
         if name != self.moment.module:
             return None
         sys.meta_path.remove(self)
@@ -79,10 +79,10 @@ class Finder(MetaPathFinder):
 
 def kill_the_run():
     os.kill(int(os.environ["KILLED_RUN"]), signal.SIGKILL)
-    time.sleep(60)  # a worker: it has to notice by itself that the run is gone
+    time.sleep(60)  # in a worker, which has to notice by itself that the run is gone
 
 
-# Workers are started afresh and load this file as well, under another name.
+# Workers are new processes and load this file too, under another name.
 if "KILLED_AT" in os.environ:
     moment = Moment(**json.loads(os.environ["KILLED_AT"]))
     if moment.module in sys.modules:

@@ -1,4 +1,4 @@
-"""Labeled sets as folders, for tests: files of every kind, laid out as the sources lay them out."""
+"""Labeled sets as folders for tests: files of every kind, in the layout of the sources."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from storage.sources.source import AcquiredSource, SourceFile
 
 
 def write_rows(path: Path, rows):
-    """Write rows to a JSON lines or Parquet file, by its name."""
+    """Write rows to a Parquet or JSON lines file, according to its suffix, and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
@@ -20,7 +20,7 @@ def write_rows(path: Path, rows):
 
 
 def write_named_parquet(path: Path, rows, names, column="label"):
-    """Parquet as the `datasets` library writes it: the schema says what the numbers of a label column stand for."""
+    """Write Parquet as the `datasets` library does: the schema has the names of the numbers in the label column."""
     features = {column: {"names": names, "_type": "ClassLabel"}, "text": {"dtype": "string", "_type": "Value"}}
     table = pa.Table.from_pylist(rows)
     described = table.replace_schema_metadata({"huggingface": orjson.dumps({"info": {"features": features}})})
@@ -29,7 +29,7 @@ def write_named_parquet(path: Path, rows, names, column="label"):
 
 
 def acquired(name, folder: Path):
-    """A folder and all below it as an acquired source."""
+    """Return a folder, with everything below it, as an acquired source."""
     files = tuple(
         SourceFile(path.relative_to(folder).as_posix(), str(path), path.stat().st_size, "")
         for path in sorted(folder.rglob("*"))
@@ -39,5 +39,5 @@ def acquired(name, folder: Path):
 
 
 def texts_and_labels(count, labels=2, word="text"):
-    """Rows with different texts, the labels in turn."""
+    """Return rows with distinct texts, taking the labels in turn."""
     return [{"text": f"{word} {number}", "label": number % labels} for number in range(count)]

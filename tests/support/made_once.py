@@ -1,4 +1,4 @@
-"""What takes long to make, made once for all processes that share the tests (pytest-xdist starts several)."""
+"""Make a slow fixture once for all processes that share the tests (pytest-xdist starts several)."""
 
 import os
 
@@ -6,7 +6,7 @@ from filelock import FileLock
 
 
 def made_once(tmp_path_factory, name, make):
-    """A folder of that name, which the first process to ask has let `make` fill; nobody may change it."""
+    """Return the folder `name`, which the first caller lets `make` fill; tests must not change it."""
     top = tmp_path_factory.getbasetemp()
     top = top.parent if "PYTEST_XDIST_WORKER" in os.environ else top
     made = top / f"{name}.made"

@@ -11,7 +11,7 @@ SHAPE = {"vocab_size": 50, "d_model": 16, "d_kv": 4, "d_ff": 32, "num_heads": 4,
 
 
 def t5(*, gated=False, tied=True, dtype=torch.float64, seed=0, **shape):
-    """A random T5 whose layer norms and embeddings are not trivial; untied: an output layer of its own, unscaled."""
+    """Return a random T5 with nontrivial layer norms; if not tied, it has its own, unscaled output layer."""
     torch.manual_seed(seed)
     form = {"feed_forward_proj": "gated-gelu" if gated else "relu"}
     config = T5Config(**SHAPE | form | shape, decoder_start_token_id=0, pad_token_id=0, tie_word_embeddings=tied)
@@ -40,7 +40,7 @@ def example(chance, *, length=None, target=(5, 6), slots=(), label=0):
 
 
 def task(chance, *, size=3, labels=((5, 6), (5, 7)), slots=False):
-    """A task with `size` examples in each set, its labels in turn."""
+    """Return a task with `size` examples in each set, taking the labels in turn."""
 
     def one(number):
         places = [CentroidSlot(1, "ss", number % 2)] if slots else []
@@ -52,14 +52,14 @@ def task(chance, *, size=3, labels=((5, 6), (5, 7)), slots=False):
 
 
 def hidden_of(model, prompt, one):
-    """The encoder over one example alone: no other row, no padding, [P + n, d]."""
+    """Return the encoder's output for a single example, without other rows or padding: [P + n, d]."""
     ids = torch.from_numpy(one.input_ids).long()
     inputs = torch.cat([prompt, model.get_input_embeddings()(ids)])[None]
     return model.get_encoder()(inputs_embeds=inputs).last_hidden_state[0]
 
 
 def loss_of(model, hidden, target):
-    """The cross-entropy of a target, summed over its tokens, when the decoder sees all of `hidden` [n, d]."""
+    """Return the cross-entropy of a target, summed over its tokens, if the decoder sees all of `hidden` [n, d]."""
     target = torch.from_numpy(target).long()
     given = torch.cat([torch.tensor([model.config.decoder_start_token_id]), target[:-1]])
     everything = torch.ones(1, len(hidden), dtype=torch.long)

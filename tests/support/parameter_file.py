@@ -1,4 +1,4 @@
-"""A small params.yaml, and what is said when it is refused."""
+"""A small params.yaml, and the messages when a file or a setting is refused."""
 
 import pytest
 

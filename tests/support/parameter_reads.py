@@ -1,7 +1,8 @@
-"""Which parameters the code reads: attributes of values that are known to be parts of the schema.
+"""Find the parameters that the code reads: attributes of values that are known to be parts of the schema.
 
-A small inference of types by the syntax tree: arguments and attributes by their annotations, variables by what is
-assigned to them, calls by the annotated result. A read of another object's attribute of the same name does not count.
+A small type inference on the syntax tree: the annotations give the types of arguments, attributes and results of calls,
+and the assigned values give those of variables. Reading an attribute of the same name from another object does not
+count.
 """
 
 import ast
@@ -15,7 +16,7 @@ SCHEMA = "tasks/params"
 
 
 def groups(group=Params, path=()):
-    """Yield each group of the schema with its path."""
+    """Yield each group of the schema and its path."""
     yield group, path
     for name, field in group.model_fields.items():
         if inner := group_type(field.annotation):
@@ -26,7 +27,7 @@ GROUPS = {group.__name__: group for group, _ in groups()}
 
 
 def keys():
-    """Return every key that holds a value."""
+    """Return every key of the schema that holds a value."""
     return {
         ".".join((*path, name))
         for group, path in groups()
@@ -60,7 +61,7 @@ def read_keys(root):
 
 
 def annotated(annotation):
-    """Return the groups that an annotation names by itself; an optional or quoted one counts, a list does not."""
+    """Return the groups that an annotation names directly; an optional or quoted one counts, a list does not."""
     if isinstance(annotation, ast.BinOp):
         return annotated(annotation.left) | annotated(annotation.right)
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
@@ -69,7 +70,7 @@ def annotated(annotation):
 
 
 class Reads:
-    """The reads of one module. A name may stand for several groups: one of them has the attribute."""
+    """The parameters that one module reads. A name may stand for several groups; the attribute shows which is meant."""
 
     def __init__(self, attributes, results):
         self.attributes = defaultdict(set, {name: set(types) for name, types in attributes.items()})
@@ -78,9 +79,9 @@ class Reads:
         self.found = set()
 
     def of(self, tree):
-        for node in tree.body:  # names are kept apart between functions and classes at the top
+        for node in tree.body:  # top-level functions and classes have separate names
             self.variables.clear()
-            for _ in range(3):  # a variable may be assigned from one that comes later in the walk
+            for _ in range(3):  # a variable may be assigned from another that comes later in the walk
                 for inner in ast.walk(node):
                     self.bind(inner)
             for inner in ast.walk(node):
@@ -106,7 +107,7 @@ class Reads:
                 self.assign(part, source)
 
     def types(self, node):
-        """Return the groups that an expression may be, and note the values it reads."""
+        """Return the groups that an expression may be, and record the values that it reads."""
         if isinstance(node, ast.Name):
             return self.variables[node.id]
         if isinstance(node, ast.Call):
@@ -124,7 +125,7 @@ class Reads:
             return {GROUPS[name]} if name in GROUPS else self.results[name]
         if isinstance(node.func, ast.Attribute) and node.func.attr == "model_dump":
             included = next((word.value for word in node.keywords if word.arg == "include"), None)
-            if isinstance(included, ast.Set):  # `include={"a", "b"}` hands on those
+            if isinstance(included, ast.Set):  # `include={"a", "b"}` reads these values
                 names = {item.value for item in included.elts}
                 self.found |= {(group, name) for group in self.types(node.func.value) for name in names}
         return set()

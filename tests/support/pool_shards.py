@@ -9,7 +9,7 @@ from storage.errors import InputError, TransientError
 
 
 def tries(payload):
-    """How often this shard has been tried, counting now."""
+    """Return how often this shard has been tried, including this time."""
     path = Path(payload["tries"])
     with path.open("a") as file:
         file.write("x")
@@ -43,7 +43,7 @@ _running = []
 
 
 def alone(payload, folder):
-    """Say how many others run in this process at the same time."""
+    """Return how many other shards run in this process at the same time."""
     _running.append(folder)
     time.sleep(0.02)
     beside = len(_running) - 1
@@ -52,7 +52,7 @@ def alone(payload, folder):
 
 
 def waits(payload, folder):
-    """Say that it has begun, and end when it is told to."""
+    """Signal that it has begun with a file, and end when the file `until` exists."""
     until = Path(payload["until"])
     until.with_suffix(".seen").touch()
     while not until.exists():

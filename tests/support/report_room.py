@@ -1,4 +1,4 @@
-"""A workspace as the report finds it: every table it reads, in the schemas of the stages, with made-up figures."""
+"""A workspace for the report: every table that it reads, in the schemas of the stages, with made-up figures."""
 
 import hashlib
 import math
@@ -23,7 +23,7 @@ from tasks.report import stage as report
 from tasks.stage.contract import InlineFanOut, SilentReporter, Stage
 
 NASTY = '<script>window.hurt = 1</script><img src=x onerror="window.hurt = 2"> & \u202e"quoted" | `code` *bold*'
-STAGES = {  # what each reads and writes, as in dvc.yaml, code left out
+STAGES = {  # inputs and outputs of each stage as in dvc.yaml, without code
     "acquire": ([], [paths.BACKBONE, paths.CORPUS, paths.DATASETS, paths.EMBEDDER]),
     "sample": ([paths.CORPUS], [paths.DOCUMENTS, paths.EXCLUDED, paths.SENTENCES]),
     "embed": ([paths.SENTENCES, paths.EMBEDDER], [paths.EMBEDDINGS]),
@@ -48,7 +48,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def params(**sections):
-    """Parameters of a quickstart; sections given replace those here."""
+    """Return the parameters of a quickstart; the values of `sections` replace the defaults."""
     acquire = {"backbone": "hf:a/b", "embedder": "hf:a/b", "corpus": {"news": "path:x"}}
     acquire["datasets"] = dict.fromkeys((*DOMAINS, "sst-2", "cr", "airlines", "books"), "path:x")
     base = {
@@ -71,7 +71,7 @@ def digest(*parts):
 
 
 def score_rows(methods=LEVEL, tuned=("movies",), tested=DOMAINS, shots=16, seeds=(10, 20, 30), rates=(0.1, 0.3)):
-    """A row for each run and test; the second learning rate is chosen, the others are not tested."""
+    """Return a row for each run and test; the last learning rate is chosen, the others are not tested."""
     rows = []
     for dataset in tuned:
         for method, level in methods.items():
@@ -98,7 +98,7 @@ def score_rows(methods=LEVEL, tuned=("movies",), tested=DOMAINS, shots=16, seeds
 
 
 def curve_rows(scores):
-    """Curves that rise to what each tuned run scored on validation."""
+    """Return curves that rise to the validation score of each tuned run."""
     rows, seen = [], set()
     for score in scores:
         run = tuple(score[name] for name in ("dataset", "method", "shots", "seed", "learning_rate"))
@@ -226,7 +226,7 @@ def write_sources(root):
 
 
 def write_history(root, *, runs=True):
-    """dvc.yaml and dvc.lock of the stages, and an event for each."""
+    """Write dvc.yaml and dvc.lock of the stages and, if `runs` is true, an event for each stage."""
     yaml = YAML(typ="safe")
     md5 = {path: digest(path)[:32] + ".dir" for _, outs in STAGES.values() for path in outs}
     declared = {name: {"cmd": "x", "desc": f"Stage {name}", "outs": outs} for name, (_, outs) in STAGES.items()}
@@ -262,7 +262,7 @@ def event(stage, outputs, place, seconds=None):
 
 
 def furnish(root, text="", scores=None, variants=("supmer", "without-mgr"), steps=30):
-    """All that the report reads; `text` stands at the start of every sentence of the corpus."""
+    """Write everything that the report reads and return the root; every sentence of the corpus begins with `text`."""
     write_sources(root)
     write_corpus(root, text)
     write_clusters(root, text)
@@ -275,7 +275,7 @@ def furnish(root, text="", scores=None, variants=("supmer", "without-mgr"), step
 
 
 def run(root, **sections):
-    """Run the stage; return its record."""
+    """Run the stage and return its record."""
     stage = Stage(
         name="report", root=root, params=params(**sections), inputs=INPUTS, outputs=OUTPUTS, fingerprint="f" * 64,
         code="c" * 64, fan_out=InlineFanOut(), reporter=SilentReporter(),

@@ -1,4 +1,4 @@
-"""Shards of tasks as the materialize stage writes them, made up."""
+"""Made-up shards of tasks, in the form that the materialize stage writes."""
 
 import random
 
@@ -8,7 +8,7 @@ from storage.parquet import write_shard
 from storage.tables.task_table import TASKS
 from support.tiny_tokenizers import sentence
 
-KINDS = {  # texts, labels
+KINDS = {  # number of texts, number of labels
     "sp-next": (2, 3),
     "sp-cluster": (2, 2),
     "mc-next": (5, 4),
@@ -19,7 +19,7 @@ KINDS = {  # texts, labels
 
 
 def task_rows(kind, number, split="train", support=4, query=4, words=8):
-    """The rows of one task."""
+    """Return the rows of one task."""
     form = kind.partition("-")[0]
     texts, labels = KINDS[kind]
     task_id = f"{form}-{split}-{number:06d}"
@@ -52,7 +52,7 @@ def task_rows(kind, number, split="train", support=4, query=4, words=8):
 
 
 def write_tasks(folder, counts, split="train", tasks_per_group=3, tasks_per_shard=7, **sizes):
-    """Shards of as many tasks of each kind as `counts` says, numbered within their format."""
+    """Write shards with `counts[kind]` tasks of each kind, numbered within their format, and return the folder."""
     by_format = {}
     for kind, count in counts.items():
         by_format.setdefault(kind.partition("-")[0], []).extend([kind] * count)

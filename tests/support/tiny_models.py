@@ -1,4 +1,4 @@
-"""Tiny random models with a tokenizer of seven words."""
+"""Tiny random models with a tokenizer that knows seven words."""
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors

@@ -1,4 +1,4 @@
-"""Small trained tokenizers of the three families that encoder-decoders use, with their special tokens and endings."""
+"""Small trained tokenizers of the three families that encoder-decoders use, with their special and end tokens."""
 
 import random
 
@@ -29,7 +29,7 @@ def _wrapped(tokenizer, **named):
 
 
 def unigram():
-    """As T5 has it: pieces of words that begin with ▁, </s> at the end."""
+    """Return a tokenizer like that of T5: ▁ marks the start of a word, and </s> is at the end."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("  ", " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
@@ -45,7 +45,7 @@ def unigram():
 
 
 def byte_level():
-    """As BART has it: bytes, <s> at the start and </s> at the end."""
+    """Return a tokenizer like that of BART: bytes, with <s> at the start and </s> at the end."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -62,7 +62,7 @@ def byte_level():
 
 
 def word_level():
-    """Whole words, nothing at the end, no pad token: a centroid is held by <unk>."""
+    """Return a tokenizer of whole words without end and pad tokens; <unk> takes the place of a centroid."""
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.train_from_iterator(_corpus(), trainers.WordLevelTrainer(special_tokens=["<unk>", *SENTINELS]))

@@ -1,4 +1,4 @@
-"""A tiny backbone, made-up tasks and centroids, and trainings over them."""
+"""A tiny backbone, made-up tasks and centroids, and trainings that use them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ COUNTS = {"sp-next": 6, "sp-cluster": 6, "mc-next": 6, "ss": 6}
 
 
 def save_backbone(folder):
-    """A random T5 that listens to its encoder more than most, with a tokenizer that knows the sentinel."""
+    """Save a random T5 with strong cross-attention and a tokenizer that has the sentinels; return the folder."""
     tokenizer = tiny_tokenizers.unigram()
     torch.manual_seed(0)
     shape = {"d_model": WIDTH, "d_kv": 4, "d_ff": 32, "num_heads": 4, "num_layers": 2}
@@ -47,7 +47,7 @@ def write_centroids(folder, clusters=20):
 
 
 def furnish(root, support=4, query=4):
-    """Everything that a training reads, under `root`."""
+    """Write everything that a training reads to `root`, and return `root`."""
     save_backbone(root / "backbone")
     write_centroids(root / "centroids")
     for split in ("train", "validation"):
@@ -62,7 +62,7 @@ def metatrain_params(**changes):
 
 
 def job(root: Path, work: Path, **changes):
-    """A training of one variant, which checkpoints every three steps."""
+    """Return the job of training one variant, with a checkpoint every three steps."""
     own = {
         name: changes.pop(name) for name in ("key", "checkpoint_steps", "chunk_tokens", "threads") if name in changes
     }

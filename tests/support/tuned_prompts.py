@@ -1,4 +1,4 @@
-"""A tiny backbone with a trained tokenizer, and folders of prompts tuned for it."""
+"""A tiny backbone with a trained tokenizer, and folders with prompts tuned for it."""
 
 import json
 
@@ -34,7 +34,7 @@ PAIR = {
 
 
 def save_backbone(folder, seed=9, width=WIDTH):
-    """A random T5 for the words of the tokenizer; of seed 9, to which not every text is the same."""
+    """Save a random T5 for the tokenizer and return the folder; with seed 9 its answer depends on the text."""
     tokenizer = unigram()
     torch.manual_seed(seed)
     shape = {"d_model": width, "d_kv": 4, "d_ff": 32, "num_heads": 4, "num_layers": 2, "vocab_size": len(tokenizer)}
@@ -48,12 +48,12 @@ def save_backbone(folder, seed=9, width=WIDTH):
 
 
 def folder_hash(folder):
-    """What `model_hash` gives for the files of a folder."""
+    """Return the value of `model_hash` for the files of a folder."""
     return json_hash(sorted([path.name, file_hash(path)] for path in folder.iterdir()))
 
 
 def save_prompt(folder, backbone, downstream=SENTIMENT, tokens=4, width=WIDTH, source="hf:org/tiny-t5@abc"):
-    """A prompt's folder as the tune stage leaves it."""
+    """Write the folder of a prompt as the tune stage does, and return the folder."""
     prompt = np.random.default_rng(1).normal(size=(tokens, width)).astype(np.float32)
     about = {}
     if downstream:
@@ -64,7 +64,7 @@ def save_prompt(folder, backbone, downstream=SENTIMENT, tokens=4, width=WIDTH, s
 
 
 def acquire_backbone(root, backbone):
-    """Make `root` a workspace whose acquired backbone is that folder, elsewhere."""
+    """Make `root` a workspace whose acquired backbone is the folder `backbone`, and return `root`."""
     files = [
         SourceFile(path.name, str(path), path.stat().st_size, file_hash(path)) for path in sorted(backbone.iterdir())
     ]

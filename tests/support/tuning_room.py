@@ -1,4 +1,4 @@
-"""Labeled sets of made-up sentences, and learned prompts, for the tests of tuning."""
+"""Labeled sets of made-up sentences and learned prompts, for the tests of tuning."""
 
 import random
 
@@ -17,7 +17,7 @@ WORDS = ("river", "city", "council", "market")
 
 
 def write_rows(path, count, seed, labels=2, pairs=False):
-    """Sentences that hold the word of their label."""
+    """Write sentences that begin with the word of their label."""
     chance = random.Random(seed)
     lines = []
     for number in range(count):
@@ -30,14 +30,14 @@ def write_rows(path, count, seed, labels=2, pairs=False):
 
 
 def write_sets(folder, names, labels=2, pairs=False):
-    """A folder with train and test files for each name."""
+    """Write a folder with train and test files for each name."""
     for place, name in enumerate(names):
         write_rows(folder / name / "train.jsonl", 24, f"{name}-{place}", labels, pairs)
         write_rows(folder / name / "test.jsonl", 10, f"{name}-{place}-test", labels, pairs)
 
 
 def link_sets(root, folder, names):
-    """The manifest that acquire would leave."""
+    """Write the manifest that the acquire stage would write for the sets."""
     sources = []
     for name in names:
         files = [
@@ -51,7 +51,7 @@ def link_sets(root, folder, names):
 
 
 def write_learned(folder, tokens, seed, *, regularized):
-    """A prompt as meta-training would leave it, with a regularizer that is not the identity."""
+    """Write a prompt as meta-training does; if `regularized`, with a regularizer that is not the identity."""
     torch.manual_seed(seed)
     prompt = torch.randn(tokens, WIDTH).numpy()
     held = {}

@@ -1,4 +1,4 @@
-"""A workspace after `acquire` and `sample`: tiny models, documents and sentences of seven words."""
+"""A workspace after `acquire` and `sample`: tiny models, and documents whose sentences are made of a few words."""
 
 import random
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ MANIFESTS = [paths.BACKBONE, paths.EMBEDDER]
 
 
 class BackwardFanOut:
-    """The last job first: results must not depend on the order of work."""
+    """A fan-out that runs the last job first: results must not depend on the order of jobs."""
 
     def run(self, _step, jobs, finished):
         for job in reversed(jobs):
@@ -27,14 +27,14 @@ class BackwardFanOut:
 
 @dataclass
 class Corpus:
-    """A workspace, and a way to run one stage in it; `done` lists the jobs of the last run that were computed."""
+    """A workspace in which stages can be run; `done` lists the jobs that the last run computed."""
 
     root: object
     sections: dict
     done: list = field(default_factory=list)
 
     def add_shard(self, name, documents, sentences=12, validation=1):
-        """Documents of random words; the last `validation` are put aside."""
+        """Write a shard of documents of random words; the last `validation` of them are for validation."""
         source = random.Random(name)
         rows, listed = [], []
         for number in range(documents):
@@ -54,7 +54,7 @@ class Corpus:
             write_manifest(self.root / paths.source(role), role, [source])
 
     def run(self, module, inputs, outputs, fan_out=None, **sections):
-        """Run a stage to its end; return its record."""
+        """Run a stage to its end and return its record."""
         self.sections = {
             name: self.sections.get(name, {}) | sections.get(name, {}) for name in {*self.sections, *sections}
         }
@@ -82,7 +82,7 @@ class Corpus:
 
 @dataclass
 class Noting:
-    """A fan-out that notes which jobs were not done before."""
+    """A fan-out that records which jobs had not been done before."""
 
     inner: object
     corpus: Corpus
@@ -95,7 +95,7 @@ class Noting:
 
 
 def contents(folder):
-    """Every file below a folder, by name."""
+    """Return the content of every file below a folder, by relative path."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
     }
