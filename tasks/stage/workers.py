@@ -36,7 +36,8 @@ class _Workers:
             pool = self.pool
             self.under_way += 1
         try:
-            future: Future[Record] = pool.submit(job.execute)
+            with _interrupts_blocked():
+                future: Future[Record] = pool.submit(job.execute)  # starts a process if there are too few
             return future.result()
         except BrokenProcessPool as error:
             self.replace(pool)
@@ -71,9 +72,23 @@ _workers: _Workers | None = None
 _alone = threading.Lock()
 
 
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C in this thread: a process started meanwhile inherits it, until `_start_worker` ignores Ctrl-C.
+
+    Other threads still receive the signal; one that is sent to this thread alone arrives afterwards.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_worker(threads: int) -> None:
     """Prepare a worker before its first shard: give it its share of the cores, unless the environment sets another."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group, and the run decides what to do
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # torch, faiss and BLAS read it when they are imported
     _leave_with_parent()
 
