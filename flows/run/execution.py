@@ -37,14 +37,15 @@ def fingerprint(pipeline: Pipeline, name: str, params: Params) -> Fingerprint:
     with pipeline.locked():
         stage = pipeline.stage(name)
         inputs = _hashes(stage)
+        own_code = {path: value for path, value in inputs.items() if is_code(path)}  # a first local source adds none
         if LISTINGS in inputs:  # the listed files must not change either while the stage runs
             for key in local_sources(params.acquire):
                 inputs |= _hashes(pipeline.stage(f"{LOCAL_STAGE}@{key}"))
         sections = [section for dep in stage.deps for section in getattr(dep, "params", ())]
     values = params.model_dump(mode="json")
     libraries = {library: version(library) for library in DECIDING_LIBRARIES}
-    code = json_hash([{path: value for path, value in inputs.items() if is_code(path)}, libraries])
-    return Fingerprint(json_hash([inputs, {name: _at(values, name) for name in sections}, libraries]), code)
+    whole = json_hash([inputs, {name: _at(values, name) for name in sections}, libraries])
+    return Fingerprint(whole, json_hash([own_code, libraries]))
 
 
 def _hashes(stage: Any) -> dict[str, str]:

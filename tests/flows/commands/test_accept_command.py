@@ -120,3 +120,11 @@ def test_the_keys_of_shards_do_not_change_with_data(workspace):
     after = fingerprint(Pipeline(workspace.root), "acquire", params)
     assert after.code == before.code
     assert after.whole != before.whole
+
+
+def test_the_key_of_shards_holds_a_stages_own_code_and_not_that_of_listings(workspace):
+    """A first local source must not fetch all other sources again."""
+    pipeline, params = Pipeline(workspace.root), load(workspace.root / "params.yaml")
+    with_sources = fingerprint(pipeline, "acquire", params)
+    without = params.model_copy(update={"acquire": params.acquire.model_copy(update={"corpus": {}, "datasets": {}})})
+    assert fingerprint(pipeline, "acquire", without).code == with_sources.code
