@@ -126,5 +126,6 @@ def test_the_key_of_shards_holds_a_stages_own_code_and_not_that_of_listings(work
     """A first local source must not fetch all other sources again."""
     pipeline, params = Pipeline(workspace.root), load(workspace.root / "params.yaml")
     with_sources = fingerprint(pipeline, "acquire", params)
-    without = params.model_copy(update={"acquire": params.acquire.model_copy(update={"corpus": {}, "datasets": {}})})
+    none_local = {"backbone": "made:tiny-t5", "embedder": "made:tiny-embedder", "corpus": {}, "datasets": {}}
+    without = params.model_copy(update={"acquire": params.acquire.model_copy(update=none_local)})
     assert fingerprint(pipeline, "acquire", without).code == with_sources.code
