@@ -7,8 +7,8 @@ from normal noise and from vocabulary rows, and every other learned prompt of th
 with the same draws, steps and rates. Test files stay closed.
 
 What is finished is kept under .search/ in the workspace: a trial that was killed goes on where it was, and a start that
-was measured before is not measured again. In the end a row for each start, set, seed and rate is appended to the table
-of trials. `--report` prints that table instead.
+was measured before, here or in a trial of the table, is not measured again. In the end a row for each start, set, seed
+and rate is appended to the table of trials, which is under version control. `--report` prints that table instead.
 """
 
 import argparse
@@ -50,6 +50,7 @@ from tasks.tune.tokenized_form import TokenizedForm  # noqa: E402
 SETS = ("sst-2", "subj", "trec", "cb", "rte", "mrpc")
 STEPS = (0, 10, 20, 50, 100)
 KEPT = Path(".search")
+TRIALS = ROOT / "benchmarks" / "search" / "trials.parquet"
 SUPMER = Path(sys.executable).with_name("supmer")
 
 
@@ -72,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipes", nargs="*", type=Path, help="YAML files of settings, one trial each")
     parser.add_argument("--data", type=Path, help="folder with the labeled sets, a folder NAME/train.jsonl each")
-    parser.add_argument("--trials", type=Path, default=KEPT / "trials.parquet", help="table that rows are appended to")
+    parser.add_argument("--trials", type=Path, default=TRIALS, help="table that rows are appended to")
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--rates", nargs="+", type=float, default=[1.0, 4.0])
@@ -95,14 +96,14 @@ def trial(recipe: Path, data: Path, trials: Path, measure: Measure) -> None:
     began = time.time()
     train(settings)
     trained = sorted(path for path in Path("artifacts/prompt").iterdir() if path.is_dir())
-    keep(trials.parent / recipe.stem, trained)
+    keep(KEPT / recipe.stem, trained)
     logs = {path.name: training(path.name) for path in trained}
     starts = {name: Start(settings["metatrain.prompt_tokens"], name) for name in ("normal", "vocabulary")}
     starts |= {path.name: Start(settings["metatrain.prompt_tokens"], artifact=read_prompt(path)) for path in trained}
     rows = [
         {"trial": recipe.stem, "start": name} | row
         for name, start in starts.items()
-        for row in measured(name, start, data, measure)
+        for row in measured(name, start, data, measure, trials)
     ] or [{"trial": recipe.stem, "start": path.name, "scores": []} for path in trained]
     about = {
         "recipe": orjson.dumps(settings, option=orjson.OPT_SORT_KEYS).decode(),
@@ -168,17 +169,15 @@ def training(variant: str) -> dict[str, Any]:
     }
 
 
-def measured(name: str, start: Start, data: Path, measure: Measure) -> Iterator[dict[str, Any]]:
+def measured(name: str, start: Start, data: Path, measure: Measure, trials: Path) -> Iterator[dict[str, Any]]:
     """A row for each set, seed and rate; what was measured before is read."""
     theta = start.artifact.prompt if start.artifact else np.frombuffer(f"{name} {start.tokens}".encode(), np.uint8)
     for dataset in measure.sets:
         told = asdict(measure) | {"sets": dataset, "start": theta_hash(theta), "phi": _phi(start)}
-        kept = (
-            KEPT
-            / "measures"
-            / f"{hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()[:24]}.json"
-        )
-        if not kept.exists():
+        key = hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()[:24]
+        kept = KEPT / "measures" / f"{key}.json"
+        rows = _recorded(trials, key) or (orjson.loads(kept.read_bytes()) if kept.exists() else None)
+        if rows is None:
             began = time.monotonic()
             rows = list(_tuned(dataset, start, data, measure))
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -187,7 +186,16 @@ def measured(name: str, start: Start, data: Path, measure: Measure) -> Iterator[
             beside.rename(kept)
             best = max(np.mean([row["scores"] for row in rows if row["rate"] == rate]) for rate in measure.rates)
             print(f"{name} on {dataset}: {100 * best:.1f} in {time.monotonic() - began:.0f} s", flush=True)
-        yield from orjson.loads(kept.read_bytes())
+        yield from (row | {"measure": key} for row in rows)
+
+
+def _recorded(trials: Path, key: str) -> list[dict[str, Any]]:
+    """The rows of one measurement that an earlier trial of the table has; empty if none has it."""
+    if not trials.exists():
+        return []
+    rows = pq.read_table(trials, schema=SCHEMA, filters=[("measure", "=", key)]).to_pylist()
+    first = [row for row in rows if row["trial"] == rows[0]["trial"]]
+    return [{name: row[name] for name in ("set", "seed", "rate", "scores")} for row in first]
 
 
 def _phi(start: Start) -> list[list[str]]:
@@ -260,7 +268,7 @@ SCHEMA = pa.schema(
         ("rate", pa.float64()), ("steps", pa.list_(pa.int32())), ("scores", pa.list_(pa.float64())),
         ("area", pa.float64()), ("tokens", pa.int64()), ("meta_steps", pa.int64()), ("best_step", pa.int64()),
         ("held_out_loss", pa.float64()), ("held_out", pa.string()), ("hours", pa.float64()), ("commit", pa.string()),
-        ("day", pa.string()), ("recipe", pa.string()),
+        ("day", pa.string()), ("measure", pa.string()), ("recipe", pa.string()),
     ]
 )  # fmt: skip
 

@@ -24,8 +24,10 @@ from model.prompt.regularizer import GradientRegularizer, gate_loss
 from model.prompt.rows import Row
 from model.text.tokenized_tasks import Example, Task
 
-InnerForm = Literal["sgd", "rms"]
+InnerForm = Literal["sgd", "rms", "adam"]
+OuterForm = Literal["gradient", "displacement"]
 _TINY = 1e-30
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8  # AdamW's, as in tuning
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,16 @@ class StepForm:
     Attributes:
         order: 2 passes the derivative through the inner gradient, 1 stops it there.
         inner_rate: α1.
-        inner_form: `sgd` is α1·ψ(g), as in the paper; `rms` is α1·ψ(g)/rms(ψ(g)), the first step that Adam would take.
+        inner_form: `sgd` is α1·ψ(g), as in the paper; `rms` is α1·ψ(g)/rms(ψ(g)); `adam` are Adam's steps from zero
+            moments, as tuning takes them.
         similarity_at: where the query gradient for s is taken: `theta` (Algorithm 1) or `theta_prime` (released code).
         gate_weight: the weight of L_reg.
         keep_graph: with order 2, keep the graph of the inner gradients; if False, read the support sets again.
         inner_steps: the number of steps on the support set, 1 in the paper. The derivative with respect to θ passes
             only through the gradient of the last step and treats the earlier ones as constants; φ learns from all.
+        inner_batch: the number of support examples of an inner step, in turn; 0 means all in every step.
+        outer: `gradient` is the paper's ∇θ L; `displacement` is Σ θ − θ' (Reptile), which needs no query set. φ
+            learns from the query sets in both.
     """
 
     order: Literal[1, 2] = 2
@@ -50,6 +56,8 @@ class StepForm:
     gate_weight: float = 1.0
     keep_graph: bool = True
     inner_steps: int = 1
+    inner_batch: int = 0
+    outer: OuterForm = "gradient"
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,8 @@ class InnerStep:
         regulated: ψφ(g), [K, P, d].
         gates: z, [K, d] or [K, 1]; None without a regularizer.
         step: θ − θ', [K, P, d].
+        rows: the support examples of the step.
+        moments: Adam's means of ψφ(g) and of its square, without their graph, [K, P, d] each; None in other forms.
     """
 
     prompts: Tensor
@@ -114,11 +124,22 @@ class InnerStep:
     regulated: Tensor
     gates: Tensor | None
     step: Tensor
+    rows: Sequence[Row]
+    moments: tuple[Tensor, Tensor] | None
 
 
-def support_rows(tasks: Sequence[Task]) -> list[Row]:
-    """Return the rows of the support sets, one prompt per task; the weights give the mean loss of each set."""
-    return [row for number, task in enumerate(tasks) for row in _rows(task.support, number)]
+def support_rows(tasks: Sequence[Task], step: int = 0, batch: int = 0) -> list[Row]:
+    """Return the rows of the support sets, one prompt per task; the weights give the mean loss of each set.
+
+    With `batch`, step 0, 1, … takes that many examples of each set, going around it.
+    """
+    rows: list[Row] = []
+    for number, task in enumerate(tasks):
+        examples = task.support
+        if 0 < batch < len(examples):
+            examples = tuple(examples[(step * batch + place) % len(examples)] for place in range(batch))
+        rows += _rows(examples, number)
+    return rows
 
 
 def query_rows(tasks: Sequence[MixedTask]) -> list[Row]:
@@ -140,27 +161,40 @@ def _rows(examples: Sequence[Example], prompt: int, partners: Sequence[Example] 
 
 
 def inner_step(
-    passes: Passes, prompts: Tensor, regularizer: GradientRegularizer | None, rows: Sequence[Row], form: StepForm
+    passes: Passes,
+    prompts: Tensor,
+    regularizer: GradientRegularizer | None,
+    rows: Sequence[Row],
+    form: StepForm,
+    earlier: Sequence[InnerStep] = (),
 ) -> InnerStep:
-    """Take the step θ'_i = θ − α1·ψφ(g_i) for prompts [K, P, d], one per task."""
+    """Take the step θ'_i = θ − α1·ψφ(g_i) for prompts [K, P, d], one per task, after the `earlier` steps."""
     support = passes.run(prompts, rows, graph=form.order == 2 and form.keep_graph)
     gradients = support.gradients.clone().requires_grad_()
     gates, regulated = None, gradients
     if regularizer is not None:
         gates = regularizer.gates(support.hidden_mean)
         regulated = regularizer(gradients, gates)
-    step = form.inner_rate * (regulated if form.inner_form == "sgd" else regulated / _rms(regulated))
-    return InnerStep(prompts, support, gradients, regulated, gates, step)
+    moments = None
+    match form.inner_form:
+        case "sgd":
+            direction = regulated
+        case "rms":
+            direction = regulated / _rms(regulated)
+        case "adam":
+            direction, moments = _adam(regulated, earlier)
+    return InnerStep(prompts, support, gradients, regulated, gates, form.inner_rate * direction, rows, moments)
 
 
 def inner_steps(
-    passes: Passes, prompts: Tensor, regularizer: GradientRegularizer | None, rows: Sequence[Row], form: StepForm
+    passes: Passes, prompts: Tensor, regularizer: GradientRegularizer | None, tasks: Sequence[Task], form: StepForm
 ) -> list[InnerStep]:
     """Take `form.inner_steps` steps on the support sets; only the last step keeps the graph of its gradient."""
     steps: list[InnerStep] = []
-    for number in range(1, form.inner_steps + 1):
-        step_form = form if number == form.inner_steps else replace(form, keep_graph=False)
-        steps.append(inner_step(passes, prompts, regularizer, rows, step_form))
+    for number in range(form.inner_steps):
+        rows = support_rows(tasks, number, form.inner_batch)
+        step_form = form if number == form.inner_steps - 1 else replace(form, keep_graph=False)
+        steps.append(inner_step(passes, prompts, regularizer, rows, step_form, steps))
         prompts = prompts - steps[-1].step.detach()
     return steps
 
@@ -187,17 +221,18 @@ def meta_gradients(
             otherwise they may be those of one rank.
     """
     prompts = prompt.detach().repeat(len(tasks), 1, 1)
-    support, queries = support_rows([mixed.task for mixed in tasks]), query_rows(tasks)
-    steps = inner_steps(passes, prompts, regularizer, support, form)
+    queries = query_rows(tasks)
+    steps = inner_steps(passes, prompts, regularizer, [mixed.task for mixed in tasks], form)
     inner = steps[-1]
-    query = passes.run(inner.prompts - inner.step.detach(), queries)
+    adapted = inner.prompts - inner.step.detach()
+    query = passes.run(adapted, queries)
     compared = passes.run(prompts, queries).gradients if form.similarity_at == "theta" else query.gradients
     penalty = query.losses.new_zeros(len(tasks)) if inner.gates is None else gate_loss(inner.gates, b)
     weighted = form.gate_weight / (batch or len(tasks)) * penalty.sum()
     through, of_phi = _backward(steps, query.gradients, weighted, regularizer)
-    total = query.gradients.sum(0)
-    if form.order == 2:
-        total += passes.hessian_product(inner.prompts, support, through, inner.support.graphs).sum(0)
+    total = query.gradients.sum(0) if form.outer == "gradient" else (prompts - adapted).sum(0)
+    if form.order == 2 and form.outer == "gradient":
+        total += passes.hessian_product(inner.prompts, inner.rows, through, inner.support.graphs).sum(0)
     return MetaGradients(total, of_phi, _measures(steps, query, compared, penalty))
 
 
@@ -206,7 +241,7 @@ def adapted_prompts(
 ) -> Tensor:
     """Return θ' of each task, the prompt after the inner steps on its support set, [tasks, P, d]."""
     prompts = prompt.detach().repeat(len(tasks), 1, 1)
-    last = inner_steps(passes, prompts, regularizer, support_rows(tasks), replace(form, order=1))[-1]
+    last = inner_steps(passes, prompts, regularizer, tasks, replace(form, order=1))[-1]
     return last.prompts - last.step.detach()
 
 
@@ -245,6 +280,17 @@ def _measures(steps: Sequence[InnerStep], query: Pass, compared: Tensor, penalty
             inner_norm=inner.support.gradients.flatten(1).norm(dim=1),
             query_norm=query.gradients.flatten(1).norm(dim=1),
         )
+
+
+def _adam(gradients: Tensor, earlier: Sequence[InnerStep]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Return Adam's direction after the `earlier` steps, whose moments are constants, and the new moments."""
+    before = earlier[-1].moments if earlier else None
+    first, second = before or (torch.zeros_like(gradients), torch.zeros_like(gradients))
+    first = _BETAS[0] * first + (1 - _BETAS[0]) * gradients
+    second = _BETAS[1] * second + (1 - _BETAS[1]) * gradients.square()
+    taken = len(earlier) + 1
+    scale = (second / (1 - _BETAS[1] ** taken) + _TINY).sqrt() + _EPSILON
+    return first / (1 - _BETAS[0] ** taken) / scale, (first.detach(), second.detach())
 
 
 def _rms(gradients: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from model.text.templates import CHOICES, SINGLE, Form, Template, asked_pair, labeled_text, parse_template
+from model.text.templates import CHOICES, SINGLE, Form, Template, asked_pair, labeled_text, listed, parse_template
 from model.text.tokenization import TemplateTokenizer
 from storage.errors import InputError
 from storage.tables.task_shards import StoredTask
@@ -55,10 +55,28 @@ def named_clusters(stored: StoredTask, draw: np.random.Generator) -> StoredTask:
     return replace(stored, labels=len(kept), examples=examples)
 
 
+# Instructions of one wording would teach a prompt that wording.
+_WORDINGS = (
+    "Which label fits, {words}? {{s0}} Answer:",
+    "Is this text about {words}? {{s0}} Answer:",
+    "What is the topic of this text: {words}? {{s0}} Topic:",
+    "{{s0}} Is this {words}? Answer:",
+    "Choose the right word for the text: {words}. Text: {{s0}} Answer:",
+    "Does this sentence belong to {words}? {{s0}} Answer:",
+    "What kind of text is this, {words}? {{s0}} Answer:",
+)
+
+
 def asked_cluster(form: Form, words: Sequence[str], draw: np.random.Generator) -> Template:
-    """Return the template of a task of `named_clusters`; an instruction names the words in a random order."""
-    named = [words[place] for place in draw.permutation(len(words))]
-    return parse_template(labeled_text(form, SINGLE, named), SINGLE, words)
+    """Return the template of a task of `named_clusters`.
+
+    An instruction is one of several wordings, and names the words in a random order.
+    """
+    if form == "sentinel":
+        return parse_template(labeled_text(form, SINGLE, words), SINGLE, words)
+    named = listed([words[place] for place in draw.permutation(len(words))])
+    wording = _WORDINGS[draw.integers(len(_WORDINGS))]
+    return parse_template(wording.format(words=named), SINGLE, words)
 
 
 def drawn_words(bank: Sequence[str], count: int, draw: np.random.Generator) -> tuple[str, ...]:

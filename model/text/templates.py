@@ -180,8 +180,12 @@ _PAIR_QUESTIONS = {
 
 def asked_pair(kind: str, words: Sequence[str], named: Sequence[str]) -> Template:
     """Return the instruction for a kind of sentence pairs with other label words, listed in the order of `named`."""
-    choices = f"Answer with {', '.join(named[:-1])} or {named[-1]}."
-    return parse_template(f"{_PAIR_QUESTIONS[kind]} {choices} {_PAIR_ASKED}", PAIR, words)
+    return parse_template(f"{_PAIR_QUESTIONS[kind]} Answer with {listed(named)}. {_PAIR_ASKED}", PAIR, words)
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a template lists them, `a, b or c`, with braces doubled."""
+    return f"{', '.join(words[:-1])} or {words[-1]}".replace("{", "{{").replace("}", "}}")
 
 
 # The sentinel forms are the paper's: only the support set tells plain T5 which of a format's two kinds a task is. An
@@ -241,8 +245,7 @@ def labeled_template(form: Form, fields: int, labels: int, words: Sequence[str] 
 def labeled_text(form: Form, fields: Sequence[str], words: Sequence[str]) -> str:
     """Return the text of the default template of a labeled set."""
     body = " ".join(f"{{{name}}}" for name in fields)
-    question = f"Which label fits, {', '.join(words[:-1])} or {words[-1]}?".replace("{", "{{").replace("}", "}}")
-    return f"{body}. Label: {MARK}" if form == "sentinel" else f"{question} {body} Answer:"
+    return f"{body}. Label: {MARK}" if form == "sentinel" else f"Which label fits, {listed(words)}? {body} Answer:"
 
 
 def anchor_template(kind: str, form: Form, fields: int, labels: int) -> Template:

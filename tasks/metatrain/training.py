@@ -316,5 +316,7 @@ def _objective(job: Job, backbone: Backbone, say: Callable[[str], None]) -> Obje
         cast("Any", training.similarity_at),
         training.gate_weight,
         inner_steps=training.inner_steps,
+        inner_batch=training.inner_batch,
+        outer=cast("Any", training.outer_direction),
     )
     return MetaObjective(passes, regularizer, form, told=say)

@@ -58,6 +58,8 @@ class Training:
     kinds: tuple[str, ...]
     varied_label_words: tuple[str, ...]
     inner_steps: int
+    inner_batch: int
+    outer_direction: str
     plain_steps: int
     precision: str
 
@@ -127,6 +129,8 @@ def _supmer(params: MetatrainParams) -> dict[str, Any]:
         "kinds": tuple(params.kinds),
         "varied_label_words": tuple(params.varied_label_words),
         "inner_steps": params.inner.steps,
+        "inner_batch": params.inner.batch_size or 0,
+        "outer_direction": params.outer_direction,
         "plain_steps": params.plain_steps,
         "precision": params.precision,
     }
@@ -164,6 +168,8 @@ def _metapt(params: MetatrainParams, _examples_a_task: int) -> dict[str, Any]:
         "patience": metapt.patience,
         "kinds": (),
         "inner_steps": 1,
+        "inner_batch": 0,
+        "outer_direction": "gradient",
         "plain_steps": 0,
     }
 

@@ -25,10 +25,11 @@ class InnerParams(ParamGroup):
     """The inner step θ' = θ − α1·ψφ(g) on the support set."""
 
     learning_rate: Rate = Field(0.1, description="α1, the size of the inner step")
-    form: Literal["sgd", "rms"] = Field(
-        "sgd", description="sgd: α1·ψ(g), the paper's; rms: α1·ψ(g)/rms(ψ(g)), the first step Adam would take"
+    form: Literal["sgd", "rms", "adam"] = Field(
+        "sgd", description="sgd: α1·ψ(g), the paper's; rms: α1·ψ(g)/rms(ψ(g)); adam: Adam's steps, as in tuning"
     )
     steps: Count = Field(1, description="Inner steps; the derivative passes through the gradient of the last one")
+    batch_size: Count | None = Field(None, description="Support examples of an inner step, in turn; null: all")
 
 
 class AugmentationParams(ParamGroup):
@@ -121,6 +122,10 @@ class MetatrainParams(ParamGroup):
         2, ge=1, le=2, description="2: the derivative passes through the inner gradient; 1: it stops there"
     )
     inner: InnerParams = defaults(InnerParams)
+    outer_direction: Literal["gradient", "displacement"] = Field(
+        "gradient",
+        description="Where θ goes: gradient of the query loss, the paper's; displacement: Σ θ − θ' (Reptile)",
+    )
     outer_learning_rate: Rate = Field(0.1, description="Learning rate of θ")
     scheduler: Literal["linear"] = Field("linear", description="Decay of both learning rates")
     warmup_steps: int = Field(0, ge=0, description="Steps of linear warm-up")
@@ -150,6 +155,9 @@ class MetatrainParams(ParamGroup):
             if value > self.steps:
                 text = f"is above metatrain.steps = {self.steps}"
                 yield impossible(f"metatrain.{key}", value, text, "metatrain.steps")
+        if self.outer_direction == "displacement" and self.order == 2:
+            text = "takes no derivative through the inner step: set metatrain.order to 1"
+            yield impossible("metatrain.outer_direction", self.outer_direction, text, "metatrain.order")
         for kind in self.kinds:
             if kind.partition("-")[0] not in self.formats:
                 text = f"names {kind}, but metatrain.formats leaves {kind.partition('-')[0]} out"

@@ -229,6 +229,39 @@ class TestSeveralInnerSteps:
         assert (found * direction).sum().item() == pytest.approx(expected, rel=1e-5)
 
 
+class TestInnerStepsAsInTuning:
+    def test_adam_takes_the_steps_of_torch(self, backbone, prompt):
+        passes, tasks = Passes(backbone), mixed_tasks()
+        form = StepForm(order=1, inner_rate=0.3, inner_form="adam", inner_steps=3)
+        found = adapted_prompts(passes, prompt, None, [mixed.task for mixed in tasks], form)
+        for number, mixed in enumerate(tasks):
+            parameter = torch.nn.Parameter(prompt.clone())
+            adam = torch.optim.Adam([parameter], lr=0.3)
+            for _ in range(3):
+                parameter.grad = passes.run(parameter.detach()[None], support_rows([mixed.task])).gradients[0]
+                adam.step()
+            torch.testing.assert_close(found[number], parameter.detach())
+
+    def test_batches_go_around_the_support_set(self):
+        task = mixed_tasks()[0].task
+        size = len(task.support)
+        taken = [row.example for step in range(size) for row in support_rows([task], step, 2)]
+        assert [taken.count(example) for example in task.support] == [2] * size
+        assert {row.weight for row in support_rows([task], 0, 2)} == {0.5}
+        assert support_rows([task], 3, size) == support_rows([task])
+
+    @pytest.mark.parametrize("inner", ["rms", "adam"])
+    def test_a_displacement_is_how_far_the_inner_steps_went(self, backbone, prompt, inner):
+        passes, regularizer, tasks = Passes(backbone), regularizer_of(), mixed_tasks()
+        form = StepForm(order=1, inner_rate=0.2, inner_form=inner, inner_steps=3, inner_batch=2)
+        adapted = adapted_prompts(passes, prompt, regularizer, [mixed.task for mixed in tasks], form)
+        gradient = meta_gradients(passes, prompt, regularizer, tasks, form, B)
+        displacement = meta_gradients(passes, prompt, regularizer, tasks, replace(form, outer="displacement"), B)
+        torch.testing.assert_close(displacement.prompt, (prompt - adapted).sum(0))
+        for name, value in gradient.regularizer.items():  # φ learns from the query sets in both
+            torch.testing.assert_close(displacement.regularizer[name], value)
+
+
 class TestTheBackbone:
     @pytest.mark.parametrize("fast", [True, False])
     @pytest.mark.parametrize("keep_graph", [True, False])
