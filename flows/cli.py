@@ -15,28 +15,28 @@ import click
 from storage.errors import InputError, TransientError
 
 VERBS = {
-    "run": "run the pipeline, or the stages named, and say of each why it ran or did not",
-    "ui": "Prefect's interface to the runs of this workspace, in a browser",
+    "run": "run the pipeline or some of its stages, and say why each ran or did not run",
+    "ui": "open Prefect's interface to the runs of this workspace in a browser",
     "serve": "run the pipeline on a schedule",
-    "status": "what is fresh, what is not, and why",
-    "why": "everything that makes one stage stale or fresh",
+    "status": "show which stages are fresh, which are not, and why",
+    "why": "explain why one stage is fresh or stale",
     "accept": "record that a result stands although its code changed",
-    "dag": "the pipeline as text or Mermaid",
+    "dag": "print the pipeline as text or Mermaid",
     "params": "list, show, compare and choose parameter profiles",
-    "show": "anchor tasks as the model sees them, clusters with their nearest sentences",
+    "show": "show anchor tasks as the model sees them, or clusters with their nearest sentences",
     "tune": "tune a prompt on a few labeled examples of your own",
     "sql": "query every dataset of the workspace with DuckDB",
-    "lineage": "what an artifact was made from, down to the sources",
-    "trace": "from a training example, sentence or document back to file and offset",
-    "uses": "which datasets saw a document",
-    "verify": "re-hash every output against dvc.lock",
+    "lineage": "show what an artifact was made from, down to the sources",
+    "trace": "trace a training example, sentence or document back to its file and offset",
+    "uses": "list the tables and prompts that a document went into",
+    "verify": "hash every output again and compare it with dvc.lock",
     "predict": "label new texts with a tuned prompt",
-    "export": "a prompt as an adapter for Hugging Face PEFT",
-    "import": "an adapter of Hugging Face PEFT as a prompt of ours",
-    "import-official": "the authors' released prompt and regularizer as a prompt of ours",
-    "gc": "free what no commit and no current output needs",
-    "completion": "let the shell complete this command",
-    "stage": "run one stage's function; what dvc repro calls",
+    "export": "convert a prompt to a Hugging Face PEFT adapter",
+    "import": "convert a Hugging Face PEFT adapter to a prompt",
+    "import-official": "convert the prompt and regularizer that the paper's authors released",
+    "gc": "free disk space: remove what no commit and no current output needs",
+    "completion": "print the code with which a shell completes this command",
+    "stage": "run one stage's function, as `dvc repro` does",
 }
 
 WRITERS = ("click.", "rich.", "flows.cli", "flows.commands.")  # the modules that write to standard output
@@ -68,8 +68,8 @@ class Verbs(click.Group):
 @click.group(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done; 1 a bug, or `status` and `verify` have found something; 2 bad input; 130 interrupted. "
-    "Colours only in a terminal, and none with NO_COLOR.",
+    epilog="Exit codes: 0 done; 1 a bug, or `status` or `verify` found a problem; 2 bad input; 130 interrupted. "
+    "Output is coloured only in a terminal, and never if NO_COLOR is set.",
 )
 @click.version_option(version("supmer"), prog_name="supmer")
 def cli() -> None:

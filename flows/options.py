@@ -55,10 +55,14 @@ def place_options(command: _Command) -> _Command:
             "--ranks", type=click.IntRange(1), show_default="the GPUs, or 1", help="Processes that train a prompt."
         ),
         click.option(
-            "--workers", type=click.IntRange(1), default=os.cpu_count(), show_default="cores", help="Shards at once."
+            "--workers",
+            type=click.IntRange(1),
+            default=os.cpu_count(),
+            show_default="cores",
+            help="Shards computed at once.",
         ),
         click.option(
-            "--dask", "address", metavar="ADDRESS", help="An existing Dask scheduler; without it, a local cluster."
+            "--dask", "address", metavar="ADDRESS", help="Address of a Dask scheduler; default: a local cluster."
         ),
         click.option("--runner", type=click.Choice(["threads", "dask"]), default="threads", help="Where shards run."),
     ):
@@ -67,13 +71,15 @@ def place_options(command: _Command) -> _Command:
 
 
 def accept_settings(command: click.Command) -> click.Command:
-    """Let a command that reads no parameters accept `-S` too: the setting is checked and otherwise ignored."""
+    """Let a command that reads no parameters accept `-S` too: the setting is checked and otherwise ignored.
+
+    `--help` does not list it, because it does nothing here.
+    """
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             accept_settings(inner)
     elif all(option.name != "settings" for option in command.params):
-        help_text = "Check a parameter; this command reads none."
-        option = click.Option(["-S", "--set", "settings"], multiple=True, metavar="KEY=VALUE", help=help_text)
+        option = click.Option(["-S", "--set", "settings"], multiple=True, metavar="KEY=VALUE", hidden=True)
         option.expose_value, option.callback = False, _check
         command.params.append(option)
     return command
@@ -134,7 +140,7 @@ def _whole(document: Document, params: Params) -> Params:
 
     written = flatten(document.values)
     missing = [
-        f"{document.path.name}: {key}: is missing: write it down (its default is {value})"
+        f"{document.path.name}: {key}: is missing: add it (its default is {value})"
         for key, value in flatten(params.model_dump()).items()
         if key not in written and not any(one.startswith(f"{key}.") for one in written)
     ]

@@ -32,14 +32,14 @@ def retry_options(times: int, seconds: float) -> Callable[[_Command], _Command]:
             default=seconds,
             show_default=True,
             metavar="SECONDS",
-            help="How long to wait before that.",
+            help="Time to wait before each retry.",
         )
         again = click.option(
             "--retries",
             type=click.IntRange(0),
             default=times,
             show_default=True,
-            help="How often a failed stage is tried again; it goes on from its finished shards.",
+            help="Retries of a failed stage; it continues from its finished shards.",
         )
         return again(delay(command))
 

@@ -143,7 +143,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except (YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path.name}:{mark.line + 1}" if mark else path.name
-        raise InputError(f"{where}: not valid YAML: mend it, or restore it from git") from error
+        raise InputError(f"{where}: not valid YAML: correct it, or restore it from git") from error
     if content is not None and not isinstance(content, dict):
         raise InputError(f"{path.name}: a mapping is expected, found {type(content).__name__}: restore it from git")
     return content or {}

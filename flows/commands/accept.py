@@ -30,7 +30,7 @@ def command(stage: str, reason: str) -> None:
     """
     reason = " ".join(reason.split())
     if not reason:
-        raise InputError("--why: is empty: say in a sentence why the result stands")
+        raise InputError("--why: is empty: give the reason in a sentence")
     root = enter()
     with workspace_lock(root, f"supmer accept {stage}") as lock:
         if lock.dead:

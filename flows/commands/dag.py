@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--format", "form", type=click.Choice(["text", "mermaid"]), default="text", help="How to draw it.")
+@click.option("--format", "form", type=click.Choice(["text", "mermaid"]), default="text", help="Output format.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def command(form: str, as_json: bool) -> None:
     """Draw the pipeline of dvc.yaml: the stages in the order in which they run, with their inputs and outputs.

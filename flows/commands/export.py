@@ -19,10 +19,15 @@ Examples:
 
 @click.command(name="export", epilog=EXAMPLES)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--to", required=True, expose_value=False, type=click.Choice(["peft"]), help="What to write.")
-@click.option("--prompt", type=click.Path(path_type=Path), metavar="DIR", help="The prompt, if there are several.")
+@click.option("--to", required=True, expose_value=False, type=click.Choice(["peft"]), help="Format to write.")
+@click.option(
+    "--prompt",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the prompt; needed if there are several.",
+)
 @click.option("--backbone", metavar="NAME|DIR", help="The model, by its name on the hub or its folder.")
-@click.option("--any-backbone", is_flag=True, help="Take that model even if its files are not those it was made for.")
+@click.option("--any-backbone", is_flag=True, help="Use that model even if the prompt was made for other files.")
 def command(folder: Path, prompt: Path | None, backbone: str | None, *, any_backbone: bool) -> None:
     """Write a prompt as a Hugging Face PEFT adapter to DIR; peft.PeftModel.from_pretrained loads it.
 
@@ -48,4 +53,4 @@ def _only_prompt() -> Path:
     if len(found) == 1:
         return found[0]
     there = ", ".join(map(str, found[:6])) + (" …" if len(found) > 6 else "")
-    raise InputError(f"--prompt: which prompt is meant? {paths.ARTIFACTS} has {there or 'none'}: name its folder")
+    raise InputError(f"--prompt: needed, because {paths.ARTIFACTS} has {there or 'no prompt'}: give the folder of one")

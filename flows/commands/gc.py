@@ -24,7 +24,7 @@ KEPT = frozenset({".git", ".venv"})
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only say how much would be freed.")
+@click.option("--dry-run", is_flag=True, help="Only print how much would be freed.")
 def command(dry_run: bool) -> None:
     """Free what no git commit, no experiment and no current output needs.
 

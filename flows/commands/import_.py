@@ -24,10 +24,14 @@ Examples:
 @click.command(name="import", epilog=EXAMPLES)
 @click.argument("adapter", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("folder", metavar="NEWDIR", type=click.Path(path_type=Path))
-@click.option("--from", required=True, expose_value=False, type=click.Choice(["peft"]), help="What to read.")
-@click.option("--template", metavar="TEXT", help="How it asks: a text with {fields}, <X> for T5's sentinel.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=WORD", help="A label and its word. To be repeated.")
-@click.option("--max-length", type=click.IntRange(min=1), default=MAX_LENGTH, show_default=True, help="Of an input.")
+@click.option("--from", required=True, expose_value=False, type=click.Choice(["peft"]), help="Format to read.")
+@click.option("--template", metavar="TEXT", help="Template: a text with {fields}; <X> stands for T5's sentinel.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME=WORD", help="A label and its word; give one for each label."
+)
+@click.option(
+    "--max-length", type=click.IntRange(min=1), default=MAX_LENGTH, show_default=True, help="Longest input, in tokens."
+)
 def command(adapter: Path, folder: Path, template: str | None, labels: tuple[str, ...], max_length: int) -> None:
     """Convert the PEFT prompt-tuning adapter in DIR to a prompt in NEWDIR.
 

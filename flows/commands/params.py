@@ -65,7 +65,7 @@ def list_profiles(*, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name", required=False, shell_complete=profile_names)
-@click.option("--explain", is_flag=True, help="Say what each key means.")
+@click.option("--explain", is_flag=True, help="Explain each key.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @set_option
 def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str, ...]) -> None:
@@ -118,12 +118,12 @@ def use(name: str) -> None:
     with workspace_lock(root, f"supmer params use {name}"):  # a run reads the parameters until it ends
         content = active.read_bytes() if active.exists() else None
         if content == path.read_bytes():
-            click.echo(f"{PARAMS_FILE} is {name} already")
+            click.echo(f"{PARAMS_FILE} is already {name}")
             return
         if content is not None and content not in [other.read_bytes() for other in profiles(root).values()]:
             kept = _unused_backup(root)
             write_bytes(kept, content)
-            click.echo(f"{PARAMS_FILE} had changes of its own: kept as {kept.name}")
+            click.echo(f"{PARAMS_FILE} had changes of its own: saved as {kept.name}")
         write_bytes(active, path.read_bytes())
     click.echo(f"{PARAMS_FILE} is now {name}")
     for source in missing_sources(root, params.acquire):

@@ -47,15 +47,29 @@ class Wanted:
 
 
 @click.command(name="predict", epilog=EXAMPLES)
-@click.option("--prompt", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A tuned prompt.")
-@click.option("--data", required=True, metavar="FILE", help="The texts; - reads standard input.")
-@click.option("--text", multiple=True, metavar="FIELD", help="The field with the text; one for each of the template's.")
-@click.option("--format", "form", type=click.Choice(NAMES), help="What the data is; its name says it otherwise.")
-@click.option("--keep", multiple=True, metavar="FIELD", help="Write this field of a row too. May be repeated.")
-@click.option("--keep-all", is_flag=True, help="Write every field of a row too.")
-@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write, instead of here.")
-@click.option("--backbone", type=click.Path(path_type=Path), metavar="DIR", help="The model, if not the workspace's.")
-@click.option("--any-backbone", is_flag=True, help="Take that model even if its files are not those it was tuned for.")
+@click.option(
+    "--prompt", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of a tuned prompt."
+)
+@click.option("--data", required=True, metavar="FILE", help="File with the texts; - reads standard input.")
+@click.option(
+    "--text",
+    multiple=True,
+    metavar="FIELD",
+    help="Field with the text; give one for each field of the template, in order.",
+)
+@click.option("--format", "form", type=click.Choice(NAMES), help="Format of the data; default: by the file's name.")
+@click.option("--keep", multiple=True, metavar="FIELD", help="Also write this field of each row. May be repeated.")
+@click.option("--keep-all", is_flag=True, help="Also write every field of each row.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="FILE", help="File to write to, instead of standard output."
+)
+@click.option(
+    "--backbone",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the model; default: the workspace's backbone.",
+)
+@click.option("--any-backbone", is_flag=True, help="Use that model even if the prompt was tuned for other files.")
 @click.option("--block", type=click.IntRange(min=1), default=1024, show_default=True, help="Rows read at a time.")
 def command(
     prompt: Path, text: tuple[str, ...], output: Path | None, backbone: Path | None, *, any_backbone: bool, **rest: Any
@@ -83,7 +97,7 @@ def command(
 def _check_data(data: str) -> None:
     """Raise InputError if the data cannot be read, before the model is loaded."""
     if data != "-" and (not Path(data).exists() or Path(data).is_dir()):
-        raise InputError(f"{data}: no such file: name the data, or - for standard input")
+        raise InputError(f"{data}: no such file: give the path of the data, or - for standard input")
     if data == "-" and sys.stdin is None:
         raise InputError(f"{STANDARD_INPUT}: is closed: open it, or name a file with --data")
 
@@ -154,7 +168,7 @@ def _line(row: UnlabeledRow, prediction: Prediction, wanted: Wanted) -> dict[str
     kept = row.record if wanted.keep_all else {name: row.record[name] for name in wanted.keep}
     taken = [name for name in (PREDICTED, PROBABILITIES) if name in kept]
     if taken:
-        raise InputError(f"{wanted.data}: its field {taken[0]} would be overwritten: keep others by name (--keep)")
+        raise InputError(f"{wanted.data}: its field {taken[0]} would be overwritten: name the other fields with --keep")
     return {**kept, PREDICTED: prediction.label, PROBABILITIES: prediction.probabilities}
 
 

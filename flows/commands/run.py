@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Exit codes: 0 done, 1 a bug, 2 bad input, 130 interrupted.")
 @click.argument("stages", nargs=-1, shell_complete=stage_names)
-@stage_option("--from", "start", help="Leave out what comes before STAGE.")
-@stage_option("--until", "end", help="Leave out what comes after STAGE.")
+@stage_option("--from", "start", help="Leave out the stages before STAGE.")
+@stage_option("--until", "end", help="Leave out the stages after STAGE.")
 @stage_option("--force", "forced", multiple=True, help="Run STAGE even if it is fresh.")
-@click.option("--dry-run", is_flag=True, help="Only say what would run, and why.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON; the story goes to standard error.")
+@click.option("--dry-run", is_flag=True, help="Only print what would run, and why.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON; progress goes to standard error.")
 @place_options
 @retry_options(times=0, seconds=10)
 @set_option
@@ -108,7 +108,7 @@ def _end(outcomes: Sequence[Outcome], *, quiet: bool) -> None:
         click.echo("this is a bug in supmer: please report it with the lines above", err=True)
         sys.exit(1)
     if any(outcome.verdict in {"failed", "skipped"} for outcome in outcomes):
-        click.echo("nothing finished is lost: once this is mended, `supmer run` goes on from here", err=True)
+        click.echo("finished work is kept: correct this, then `supmer run` continues from here", err=True)
         sys.exit(2)
     if not quiet:
         click.echo("done: `supmer sql` lists the tables, `supmer lineage` says what they were made from")
@@ -124,9 +124,9 @@ def _chosen(
     for name in forced:
         require([node.name for node in every], name)
         if name not in {node.name for node in nodes}:
-            raise InputError(f"--force {name}: that stage is not among those asked for")
+            raise InputError(f"--force {name}: is not among the stages to run: name it too, or leave --force out")
     if not nodes:
-        raise InputError("no stage is left of what was asked for: see `supmer dag`")
+        raise InputError("no stage is left to run: check the names and their order with `supmer dag`")
     return nodes
 
 

@@ -25,11 +25,17 @@ from flows.workspace import enter
 
 @click.command(epilog="Exit codes: 0 stopped with Ctrl-C, 1 a bug, 2 bad input.")
 @click.argument("stages", nargs=-1, shell_complete=stage_names)
-@click.option("--cron", metavar="EXPRESSION", help='When to run, for example "0 3 * * *": at three in the night.')
-@click.option("--every", metavar="INTERVAL", help="Or how often, from now on: 30m, 1h, 1d.")
-@click.option("--timezone", metavar="NAME", show_default="this machine's", help="Of --cron, for example Europe/Berlin.")
+@click.option("--cron", metavar="EXPRESSION", help='When to run, for example "0 3 * * *": every day at 03:00.')
+@click.option("--every", metavar="INTERVAL", help="How often to run, counted from now: 30m, 1h, 1d.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=4200, show_default=True, help="Of the Prefect UI; 0: any."
+    "--timezone", metavar="NAME", show_default="this machine's", help="Time zone of --cron, for example Europe/Berlin."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=4200,
+    show_default=True,
+    help="Port of the Prefect UI; 0: any free one.",
 )
 @retry_options(times=2, seconds=60)
 @place_options
@@ -82,7 +88,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
     with schedule_lock(root, asked), suppress(KeyboardInterrupt), _server(root, port) as api:
         os.environ["PREFECT_API_URL"] = api  # for the runs
         _serve(root, api, when, Plan(asked, arguments, Retries(retries, retry_delay)))
-    click.echo("\nstopped: nothing is run until the schedule is served again")
+    click.echo("\nstopped: nothing runs until `supmer serve` is started again")
     sys.stdout.flush()
     os._exit(0)  # Prefect's exit handlers would look for a server that is gone
 

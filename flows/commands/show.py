@@ -56,10 +56,10 @@ class Shown:
 
 
 @command.command(name="tasks")
-@click.option("--kind", metavar="KIND", help=f"One kind only: {', '.join(ANCHOR_KINDS)}, {LABELED}-NAME.")
-@click.option("-n", "--number", type=click.IntRange(min=1), default=5, show_default=True, help="Examples to print.")
+@click.option("--kind", metavar="KIND", help=f"Show only this kind: {', '.join(ANCHOR_KINDS)}, {LABELED}-NAME.")
+@click.option("-n", "--number", type=click.IntRange(min=1), default=5, show_default=True, help="Number of examples.")
 @click.option("--split", type=click.Choice(SPLITS), default="train", show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, other examples.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses the examples.")
 @set_option
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def show_tasks(
@@ -86,7 +86,7 @@ def show_tasks(
     for one in shown:
         _print_example(one)
     if tokenizer is None:
-        click.echo(f"(texts are not cut: no fast tokenizer in {BACKBONE}, `supmer run acquire` brings it)", err=True)
+        click.echo(f"(texts are not cut: no fast tokenizer in {BACKBONE}, `supmer run acquire` fetches it)", err=True)
 
 
 def _draw(index: TaskIndex, number: int, chance: random.Random) -> list[tuple[StoredTask, StoredExample]]:
@@ -163,9 +163,13 @@ def _print_example(one: Shown) -> None:
 
 
 @command.command(name="clusters")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="One format only.")
-@click.option("-n", "--number", type=click.IntRange(min=1), default=10, show_default=True, help="Clusters of a format.")
-@click.option("--sentences", type=click.IntRange(min=1), default=3, show_default=True, help="Sentences of a cluster.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Show only this format.")
+@click.option(
+    "-n", "--number", type=click.IntRange(min=1), default=10, show_default=True, help="Number of clusters per format."
+)
+@click.option(
+    "--sentences", type=click.IntRange(min=1), default=3, show_default=True, help="Number of sentences per cluster."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def show_clusters(form: str | None, number: int, sentences: int, *, as_json: bool) -> None:
     """Print the largest clusters of each format with the sentences nearest to their centroids."""
@@ -188,7 +192,7 @@ def _print_clustering(clustering: Clustering, clusters: list[Cluster]) -> None:
     of = f"{clustering.clusters:,} clusters of {clustering.sentences:,} sentences"
     click.echo(click.style(f"{clustering.format}: {of}", bold=True))
     for cluster in clusters:
-        merged = f", with what was {', '.join(map(str, cluster.merged))}" if cluster.merged else ""
+        merged = f", including the former {', '.join(map(str, cluster.merged))}" if cluster.merged else ""
         click.echo(f"  cluster {cluster.cluster}: {cluster.size:,} sentences{merged}")
         for near in cluster.nearest:
             click.echo(f"    {near.distance:7.3f}  {cut(printable(near.text), 110)}")

@@ -31,8 +31,8 @@ Examples:
 @click.argument("query", required=False)
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
-@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Rows of a table; 0 for all.")
-@click.option("--memory-mb", type=click.IntRange(min=64), help="DuckDB's memory; more spills to .supmer/tmp.")
+@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Rows to print; 0: all.")
+@click.option("--memory-mb", type=click.IntRange(min=64), help="Memory for DuckDB; what needs more uses .supmer/tmp.")
 def command(query: str | None, form: str, limit: int, memory_mb: int | None) -> None:
     """Query every dataset of the workspace with DuckDB, read-only; if QUERY is -, read it from standard input.
 

@@ -33,7 +33,9 @@ def command(name: str) -> None:
         from flows.dvc_state.dag import require
 
         if is_local(name) and session.sources_changed:  # DVC would record it for the old inputs.yaml
-            raise InputError(f"params.yaml names other local sources than {MAPPING}, which is renewed now: try again")
+            raise InputError(
+                f"params.yaml and {MAPPING} named different local sources; {MAPPING} is rewritten now: try again"
+            )
         nodes = {node.name: node for node in session.pipeline.nodes()}
         require(nodes, name)
         if is_local(name):

@@ -65,7 +65,7 @@ def _trace(root: Path, connection: DuckDBPyConnection, given: str) -> dict[str, 
     if colon and index.isdecimal() and (labeled := _labeled_example(root, prefix, int(index))):
         return {"dataset": prefix, "row": int(index)} | labeled
     if colon and not index.isdecimal():
-        raise InputError(f"{given}: after the colon stands the index of a sentence, a number from 0")
+        raise InputError(f"{given}: the index of a sentence, after the colon, is a number from 0")
     document = find_document(connection, prefix)
     record = document_record(connection, document)
     found: dict[str, Any] = {"document_id": document, "document": record}
@@ -163,7 +163,7 @@ def _print_labeled(trace: dict[str, Any]) -> None:
     click.echo(f"  source    {printable(trace['spec'])}, licence {trace['licence']}")
     file = trace["file"]
     if file is None:
-        click.echo(f"  file      not to be found: {printable(trace['problem'])}")
+        click.echo(f"  file      not found: {printable(trace['problem'])}")
         return
     click.echo(f"  file      {printable(file['path'])}, row {file['row']}")
     click.echo(f"            {size(file['bytes'])}, sha256 {file['sha256']}")

@@ -33,18 +33,25 @@ Examples:
 
 
 @click.command(name="tune", epilog=EXAMPLES)
-@click.option("--data", required=True, type=click.Path(path_type=Path), help="JSON lines, CSV, TSV, Parquet, a folder.")
-@click.option("--text", "texts", multiple=True, metavar="FIELD", help="Column of a text; again for a second one.")
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Labeled examples: JSON lines, CSV, TSV, Parquet, or a folder.",
+)
+@click.option("--text", "texts", multiple=True, metavar="FIELD", help="Column of the text; repeat it for a second one.")
 @click.option("--label", default="label", show_default=True, metavar="FIELD", help="Column of the label.")
-@click.option("--template", metavar="TEXT", help="The input in words, with {FIELD}; <X> where plain T5 fills in.")
-@click.option("--verbalizer", metavar="LABEL=WORD,…", help="What the model says for each label; default: its name.")
-@click.option("--prompt", type=click.Path(path_type=Path), help="Start from this prompt folder.")
+@click.option("--template", metavar="TEXT", help="The input as a text with {FIELD}; <X> where plain T5 fills in.")
+@click.option("--verbalizer", metavar="LABEL=WORD,…", help="The model's word for each label; default: the label.")
+@click.option("--prompt", type=click.Path(path_type=Path), help="Start from the prompt in this folder.")
 @click.option("--init", type=click.Choice([*INITIALIZATIONS]), help="Start from random words, or from noise.")
-@click.option("--form", type=click.Choice(get_args(Form)), help="Of the template; default: the prompt's.")
+@click.option("--form", type=click.Choice(get_args(Form)), help="Form of the template; default: the prompt's.")
 @click.option("--backbone", type=click.Path(path_type=Path), help="A model's folder; default: the acquired backbone.")
-@click.option("--shots", type=click.IntRange(min=1), help="Examples a label to learn from, and again to validate.")
-@click.option("--seeds", metavar="N,N,…", help="One draw of the examples for each.")
-@click.option("--learning-rates", metavar="X,X,…", help="Tried for every seed; validation chooses.")
+@click.option(
+    "--shots", type=click.IntRange(min=1), help="Examples per label for training, and as many for validation."
+)
+@click.option("--seeds", metavar="N,N,…", help="Each seed draws its own examples.")
+@click.option("--learning-rates", metavar="X,X,…", help="Each is tried for every seed; validation chooses.")
 @click.option("--epochs", type=click.IntRange(min=1), help="Passes over the examples.")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for the tuned prompt; default: FILE-prompt.")
 @set_option
@@ -126,7 +133,7 @@ def _start(params: Params, options: dict[str, Any]) -> tuple[Start, str]:
 
     if options["prompt"] is not None:
         if options["init"] is not None:
-            raise InputError("--prompt and --init: a tuning starts from the one or the other: leave one out")
+            raise InputError("--prompt and --init: tuning starts from one of them: leave the other out")
         artifact = read_prompt(options["prompt"])
         return Start(len(artifact.prompt), artifact=artifact), str(options["prompt"])
     tokens = params.metatrain.prompt_tokens
@@ -154,11 +161,11 @@ def _numbers(option: str, text: str | None, kind: type[int | float]) -> list[Any
     except ValueError:
         raise InputError(f"{option} {text}: write numbers with commas between them, for example 10,20") from None
     if len(set(numbers)) < len(numbers):
-        raise InputError(f"{option} {text}: each once")
+        raise InputError(f"{option} {text}: name each value once")
     if kind is float and not all(0 < rate < float("inf") for rate in numbers):
-        raise InputError(f"{option} {text}: rates are above 0")
+        raise InputError(f"{option} {text}: rates must be above 0")
     if kind is int and not all(0 <= seed < SEEDS for seed in numbers):
-        raise InputError(f"{option} {text}: seeds are from 0 to {SEEDS - 1:,}")
+        raise InputError(f"{option} {text}: seeds must be from 0 to {SEEDS - 1:,}")
     return numbers
 
 
@@ -189,7 +196,7 @@ def _tuned(own: OwnTuning, output: Path) -> list[Record]:
         try:
             return tune_own(own, output, told, reporter.say)
         except KeyboardInterrupt:
-            click.echo("interrupted: the same command goes on from the last checkpoint", err=True)
+            click.echo("interrupted: the same command continues from the last checkpoint", err=True)
             raise
 
 

@@ -21,7 +21,9 @@ PORT = 4200  # Prefect's default
 
 
 @click.command(epilog="Exit codes: 0 stopped with Ctrl-C, 1 a bug, 2 bad input.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Where to listen; 0: any.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port to listen on; 0: any free one."
+)
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def command(port: int, no_browser: bool) -> None:
     """Serve the Prefect UI with the runs of this workspace on loopback, until Ctrl-C.

@@ -157,7 +157,7 @@ def dvc_errors() -> Iterator[None]:
     except DvcException as error:
         remedy = ""
         if "dvc.lock" in str(error):
-            remedy = ": take it back from git, or delete it; `supmer run` then restores what DVC's cache holds"
+            remedy = ": restore it from git, or delete it; `supmer run` then restores what DVC's cache holds"
         raise InputError(f"dvc: {first_line(error).rstrip('.')}{remedy}") from error
 
 

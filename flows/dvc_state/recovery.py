@@ -56,7 +56,7 @@ def _mend_lock_file(root: Path) -> None:
         if not (root / paths.DVC_LOCK_COPY).exists():
             raise
         shutil.copyfile(root / paths.DVC_LOCK_COPY, root / "dvc.lock")
-        click.echo("dvc.lock was cut short by the crash: put back as it was before", err=True)
+        click.echo("dvc.lock was cut short by the crash: restored as it was before", err=True)
 
 
 def _mend_claims(pipeline: Pipeline, dead: Holder) -> None:

@@ -98,7 +98,7 @@ class Run:
                 if restore(self.pipeline, node.name):
                     self._record_after_crash(node)
                     return Outcome(node.name, "restored", (*freshness.reasons, "the same work was in DVC's cache"))
-                damaged = ("what DVC's cache held of it was damaged",)
+                damaged = ("its copy in DVC's cache was damaged",)
         why = ("it was forced", *freshness.reasons) if forced else (*freshness.reasons, *damaged)
         return Outcome(node.name, "ran", why, self.execute(node, why, refresh=forced))
 

@@ -36,7 +36,7 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.stdout.isatty():
         click.echo("\x1b[?25h", nl=False)  # a live bar hides the cursor
-    click.echo("\ninterrupted: finished stages and shards are kept; `supmer run` goes on from here", err=True)
+    click.echo("\ninterrupted: finished stages and shards are kept; `supmer run` continues from here", err=True)
     children = psutil.Process().children(recursive=True)
     trackers = [child for child in children if _runs(child, "resource_tracker")]
     if "prefect" in sys.modules:
@@ -69,6 +69,6 @@ def _tell_prefect() -> None:
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return
-    state = {"type": "CANCELLED", "name": "Interrupted", "message": "Stopped by the user; the next run goes on."}
+    state = {"type": "CANCELLED", "name": "Interrupted", "message": "Stopped by the user; the next run continues."}
     url = f"{os.environ['PREFECT_API_URL']}/flow_runs/{context.flow_run.id}/set_state"
     httpx.post(url, json={"state": state, "force": True}, timeout=TELL_SECONDS)

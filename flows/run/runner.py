@@ -105,7 +105,9 @@ def start_prefect(root: Path, lock: Lock) -> bool:
         return False
     prefect_home.mark_crashed(root)
     if not lock.dead.interrupted:
-        click.echo(f"the run of {lock.dead.since} (process {lock.dead.pid}) died: marked crashed in Prefect, going on")
+        click.echo(
+            f"the run of {lock.dead.since} (process {lock.dead.pid}) died: marked crashed in Prefect, continuing"
+        )
     return True
 
 

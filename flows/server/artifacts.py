@@ -47,7 +47,7 @@ def tell_prefect(
                 report_link(root), link_text="The report", key="report-link", description=str(root / paths.REPORT_PAGE)
             )
     except Exception as error:  # noqa: BLE001 - whatever the error is, the stage has done its work
-        say(f"{node.name}: its page in Prefect's interface is not whole: {first_line(error)}")
+        say(f"{node.name}: its page in Prefect's interface is incomplete: {first_line(error)}")
 
 
 def report_link(root: Path) -> str:
@@ -71,7 +71,7 @@ def page(node: Node, why: tuple[str, ...], record: dict[str, Any]) -> str:
     known = {"rows", "output_bytes", "seconds", "peak_memory_bytes"}
     figures |= {name: value for name, value in _flat(record).items() if name not in known}
     lines = ["## Why it ran", "", *(f"- {_text(one)}" for one in why), ""]  # Prefect shows name and description above
-    lines += ["## What came of it", "", "| figure | value |", "|---|---|"]
+    lines += ["## Result", "", "| figure | value |", "|---|---|"]
     lines += [f"| {_text(name)} | {_text(value)} |" for name, value in figures.items()]
     lines += ["", "Written: " + ", ".join(f"`{path}`" for path in node.outputs), ""]
     return "\n".join(lines)
@@ -166,8 +166,8 @@ def _scores(root: Path, _record: dict[str, Any]) -> list[Row]:
 
 
 DETAILS: dict[str, tuple[str, Details]] = {
-    "acquire": ("What came from outside", _sources),
-    "sample": ("Documents left out, by reason", _exclusions),
+    "acquire": ("Sources that were fetched", _sources),
+    "sample": ("Excluded documents, by reason", _exclusions),
     "embed": ("Vectors by shard", _vectors),
     "cluster": ("Training sentences of each cluster, largest first", _cluster_sizes),
     "materialize": ("Tasks by format", _tasks),

@@ -27,4 +27,4 @@ def wait_until_ready(process: subprocess.Popen[bytes] | None, log: Path, api: st
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)
-    raise InputError(f"no Prefect server answers at {url}: mend PREFECT_API_URL or unset it")
+    raise InputError(f"no Prefect server answers at {url}: correct PREFECT_API_URL or unset it")

@@ -18,7 +18,7 @@ def interval(text: str) -> timedelta:
         raise InputError(f"--every {text}: not an interval: write it like 30m, 1h30m or 1d")
     length = sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"(\d+)(.)", text))
     if not 0 < length <= timedelta(days=366).total_seconds():
-        raise InputError(f"--every {text}: must be more than nothing and at most a year")
+        raise InputError(f"--every {text}: must be more than zero and at most a year")
     return timedelta(seconds=length)
 
 
@@ -27,7 +27,7 @@ def prefect_schedule(cron: str | None, every: str | None, timezone: str | None) 
     if (cron is None) == (every is None):
         raise InputError('a schedule is either --cron "0 3 * * *" or --every 1h')
     if every is not None and timezone is not None:
-        raise InputError(f"--timezone {timezone}: it goes with --cron; --every {every} counts from now on, anywhere")
+        raise InputError(f"--timezone {timezone}: only --cron uses it, and --every {every} was given: leave it out")
     if every is not None:
         from prefect.client.schemas.schedules import IntervalSchedule
 

@@ -68,7 +68,7 @@ def halved(passes: Passes, say: Callable[[str], None]) -> bool:
     if passes.chunk_tokens <= SMALLEST_CHUNK:
         return False
     passes.chunk_tokens //= 2
-    say(f"memory ran out: going on with chunks of {passes.chunk_tokens:,} tokens")
+    say(f"memory ran out: continuing with chunks of {passes.chunk_tokens:,} tokens")
     return True
 
 

@@ -45,7 +45,7 @@ def document_ids_are_unique(connection: duckdb.DuckDBPyConnection) -> Iterator[s
     yield from violations(
         connection,
         "SELECT document_id FROM documents GROUP BY ALL HAVING count(*) > 1",
-        "document ids stand more than once in documents",
+        "document ids occur more than once in documents",
     )
 
 
@@ -63,7 +63,7 @@ def sentence_ids_are_unique(connection: duckdb.DuckDBPyConnection) -> Iterator[s
     yield from violations(
         connection,
         "SELECT document_id || ':' || index FROM sentences GROUP BY document_id, index HAVING count(*) > 1",
-        "sentence ids stand more than once in sentences",
+        "sentence ids occur more than once in sentences",
     )
 
 

@@ -53,7 +53,7 @@ CLAIMS = (
         "example ids are unique",
         ("tasks",),
         "SELECT example_id FROM tasks GROUP BY example_id HAVING count(*) > 1",
-        "example ids stand more than once in tasks",
+        "example ids occur more than once in tasks",
     ),
     TaskClaim(
         "tasks are whole",

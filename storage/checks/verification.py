@@ -110,7 +110,7 @@ def verify_outputs(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
     locked = {output.path for stage in pipeline.current() for output in stage.outputs}
     for declared in pipeline.outputs():
         if declared not in locked and (pipeline.root / declared).exists():
-            yield Finding("unrecorded", declared, "is there, but dvc.lock does not know it", "`supmer run` records it")
+            yield Finding("unrecorded", declared, "exists, but dvc.lock does not list it", "`supmer run` records it")
     for stage in pipeline.current():
         for output in stage.outputs:
             yield from _expect(pipeline.root, cache, stage, output, expected, unlisted)
@@ -289,9 +289,9 @@ def verify_invariants(root: Path, memory_mb: int) -> Iterator[Finding]:
         try:
             add_evidence(root, connection)
             for line, stage in broken_invariants(connection):
-                remedy = f"`supmer run --force {stage}` makes it again; report it if it stays"
+                remedy = f"`supmer run --force {stage}` makes it again; report a bug if this remains"
                 yield Finding("invariant", "data", line, remedy)
         except duckdb.Error as error:
             detail = str(error).splitlines()[0]
-            remedy = "mend what is named before this, then `supmer verify` again"
+            remedy = "correct the findings above, then call `supmer verify` again"
             yield Finding("invariant", "data", f"could not be checked: {detail}", remedy)

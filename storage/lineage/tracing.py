@@ -60,7 +60,7 @@ def find_document(connection: duckdb.DuckDBPyConnection, given: str) -> str:
         raise InputError(f"{given}: no such document, neither kept nor excluded")
     if len(found) > 1:
         more = ", …" if len(found) > CANDIDATES else ""
-        raise InputError(f"{given}: begins several ids, give more of it: {', '.join(found[:CANDIDATES])}{more}")
+        raise InputError(f"{given}: several ids begin with it, give more digits: {', '.join(found[:CANDIDATES])}{more}")
     return found[0]
 
 

@@ -72,7 +72,7 @@ def write_set(folder: Path, source: AcquiredSource, root: Path, tuned: Columns) 
         for batch in _batches(filter(seen.first, rest)):
             widths = {len(row.texts) for row in batch} | ({fields} if fields else set())
             if len(widths) > 1:
-                raise InputError(f"{where}: some rows have one text, some two: make them alike")
+                raise InputError(f"{where}: some rows have one text, some two: give all the same number")
             fields = widths.pop()
             columns = {
                 "label": np.repeat([numbers[row.label] for row in batch], fields),
@@ -95,8 +95,8 @@ def _check_columns(files: list[SourceFile], root: Path, where: str) -> None:
     if found and not any(found >= fields for fields in wanted):
         known = " or ".join(", ".join((*fields, *ANY.labels)) for fields in ANY.texts)
         raise InputError(
-            f"{where}: labeled tasks need the fields {known} (found: {', '.join(sorted(map(str, found)))}), "
-            "what tune knows of a set by its name is not used: acquire a copy with these fields"
+            f"{where}: labeled tasks need the fields {known} (found: {', '.join(sorted(map(str, found)))}); "
+            "the fields that tune knows for a set are not used here: acquire a copy with these fields"
         )
 
 

@@ -79,7 +79,7 @@ def read_adapter(folder: Path) -> Adapter:
         raise InputError(f"{folder / TENSORS}: is {prompt.shape[0]} × {prompt.shape[1]}, but {CONFIG} says {said}")
     about = _object(folder / OURS) if (folder / OURS).is_file() else {}
     if about and about.get("kind") != KIND:
-        raise InputError(f"{folder / OURS}: not of a supmer prompt: remove it")
+        raise InputError(f"{folder / OURS}: does not describe a supmer prompt: remove it")
     base, revision = config.get("base_model_name_or_path"), config.get("revision")
     return Adapter(prompt, str(base or ""), str(revision) if revision else None, about)
 

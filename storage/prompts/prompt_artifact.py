@@ -91,7 +91,7 @@ def _config(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({first_line(error)})") from error
     if not isinstance(config, dict) or config.get("kind") != KIND or config.get("version") != VERSION:
-        raise InputError(f"{path}: not of a supmer prompt of version {VERSION}")
+        raise InputError(f"{path}: does not describe a supmer prompt of version {VERSION}")
     return config
 
 

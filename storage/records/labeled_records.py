@@ -43,7 +43,7 @@ def _rated_lines(path: Path, lines: Iterable[Record]) -> Iterator[Values]:
                 continue
         if len(cells) != len(header):
             wrong = f"{len(cells)} fields where {len(header)} belong"
-            raise InputError(f"{path}: line {record.row}: {wrong} ({', '.join(header)}): mend the line's tabs")
+            raise InputError(f"{path}: line {record.row}: {wrong} ({', '.join(header)}): correct the line's tabs")
         yield dict(zip(header, cells, strict=True))
 
 

@@ -211,7 +211,7 @@ def _columns_of(where: str, record: Mapping[str, Any], columns: Columns) -> tupl
 def _texts(where: str, record: Mapping[str, Any], fields: tuple[str, ...], *, blanks: bool) -> tuple[str, ...]:
     texts = tuple(record[field] or "" if blanks else record[field] for field in fields)
     if not all(isinstance(text, str) and (blanks or text.strip()) for text in texts):
-        raise InputError(f"{where}: {' or '.join(fields)} is empty or no text: mend or remove the row")
+        raise InputError(f"{where}: {' or '.join(fields)} is empty or not a string: correct or remove the row")
     if any(len(text) > LONGEST for text in texts):
         raise InputError(f"{where}: a text of more than {LONGEST:,} characters: cut it or remove the row")
     return texts
@@ -224,7 +224,7 @@ def _label(where: str, value: Any) -> str | int:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, str | int) or str(value).strip() == "":
-        raise InputError(f"{where}: label {value!r} is neither a whole number nor a name: mend or remove the row")
+        raise InputError(f"{where}: label {value!r} is neither a whole number nor a name: correct or remove the row")
     return value
 
 
@@ -234,7 +234,7 @@ def _rating(where: str, value: Any) -> str:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise InputError(f"{where}: rating {value!r} is no number: mend or remove the row")
+        raise InputError(f"{where}: rating {value!r} is not a number: correct or remove the row")
     return str(number)
 
 
@@ -252,7 +252,7 @@ def numbered_labels(values: set[str | int], names: list[str] | None, where: str)
             places = whole
         if len(places) != len(values) or not {*places.values()} <= {*range(len(names))}:
             known = f"labels.json has {len(names)}: {_shown(names)}"
-            raise InputError(f"{where}: labels {_shown(values)}, but {known}: mend either")
+            raise InputError(f"{where}: labels {_shown(values)}, but {known}: correct either")
         return places
     if len(whole) < len(values):
         return {value: place for place, value in enumerate(sorted(values, key=str))}

@@ -184,11 +184,11 @@ class JsonLines(LineReader):
         except UnicodeDecodeError as unicode_error:
             return _not_utf8(self.place(row), unicode_error)
         wrong = f"{error.msg} at column {error.colno}"
-        return InputError(f"{self.place(row)}: not JSON ({wrong}): mend or remove the line")
+        return InputError(f"{self.place(row)}: not JSON ({wrong}): correct or remove the line")
 
     def _not_an_object(self, row: int, value: Any) -> InputError:
         wrong = f"{_kind(value)} where an object was expected"
-        return InputError(f"{self.place(row)}: {wrong}: write one JSON object a line")
+        return InputError(f"{self.place(row)}: {wrong}: write one JSON object per line")
 
     def _check_text(self, row: int, values: Values, name: str) -> None:
         """Raise InputError if the column of the text is missing, or holds anything but text or null."""
@@ -232,13 +232,15 @@ class Delimited(LineReader):
                         self._row += 1
                         if len(fields) != len(header):
                             wrong = f"{len(fields)} fields where the header has {len(header)}"
-                            raise InputError(f"{self.place(self._row)}: {wrong}: mend the row's quotes or delimiters")
+                            raise InputError(
+                                f"{self.place(self._row)}: {wrong}: correct the row's quotes or delimiters"
+                            )
                         values = dict(zip(header, fields, strict=False)) if text is None else {text: fields[place]}
                         start = self._row_start
                         yield new_tuple(Record, (values, self.name, self._row, start, self._bytes - start))
                     self._row_line, self._row_start = self._line + 1, self._bytes
             except csv.Error as error:
-                raise InputError(f"{self.place(self._row + 1)}: not CSV ({error}): mend the row's quotes") from error
+                raise InputError(f"{self.place(self._row + 1)}: not CSV ({error}): correct the row's quotes") from error
 
     def place(self, row: int) -> str:
         """Return the place as a row number and the line on which the row begins."""
@@ -252,7 +254,7 @@ class Delimited(LineReader):
             self._bytes += len(line)
             if self._bytes - self._row_start > longest:
                 place = self.place(self._row + 1)
-                raise InputError(f"{place}: longer than {longest:,} bytes: mend the row's quotes")
+                raise InputError(f"{place}: longer than {longest:,} bytes: correct the row's quotes")
             try:
                 yield content.decode()
             except UnicodeDecodeError as error:

@@ -72,5 +72,5 @@ def _texts(reader: Reader, record: Record, fields: Fields) -> tuple[str, ...]:
         text = record.values[name]
         if not isinstance(text, str) or not text.strip():
             place = reader.place(record.row)
-            raise InputError(f"{place}: {name} is empty or no text: mend or remove it")
+            raise InputError(f"{place}: {name} is empty or not a string: correct or remove it")
     return tuple(record.values[name] for name in fields.texts)

@@ -133,8 +133,8 @@ def _explained(spec: SourceSpec, parameter: str) -> Iterator[None]:
     except errors.LocalEntryNotFoundError as error:
         if constants.HF_HUB_OFFLINE:
             raise InputError(
-                f"{where}: not (whole) in the hub's cache {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE is set: "
-                f"unset it, or {instead}"
+                f"{where}: missing or incomplete in the hub's cache {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE "
+                f"is set: unset it, or {instead}"
             ) from error
         raise TransientError(f"{where}: the hub did not answer: check the network, try again, or {instead}") from error
     except errors.HFValidationError as error:

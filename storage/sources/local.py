@@ -101,7 +101,7 @@ def local_files(root: Path, source: NamedSource) -> dict[str, str]:
     base = local_path(root, source)
     if not base.is_dir() and not base.is_file():
         raise InputError(
-            f"{source.parameter}: {base}: no such file or folder: give one that is there, "
+            f"{source.parameter}: {base}: no such file or folder: give one that exists, "
             f"-S {source.parameter}=path:/folder/or/file"
         )
     _check_apart(root, source, base)
@@ -178,7 +178,7 @@ class _Found:
         """Raise InputError if a file cannot be read, or if its name is not UTF-8, as a manifest requires."""
         if not Path(path).is_file():
             if Path(path).is_symlink():
-                raise self._refused(path, "a link that leads nowhere: mend or remove it")
+                raise self._refused(path, "a link whose target does not exist: correct or remove it")
             raise self._refused(path, "neither a file nor a folder: remove it")
         if not os.access(path, os.R_OK):
             raise self._refused(path, "may not be read: change its permissions")

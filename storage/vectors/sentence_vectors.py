@@ -104,7 +104,7 @@ def refuse_bad_vectors(vectors: Vectors, place: str, first: int) -> None:
     bad = bad_rows(vectors)
     if bad.size:
         row = int(bad[0])
-        what = "is zero" if not vectors[row].any() else "holds NaN or infinity, or numbers as good as that"
+        what = "is zero" if not vectors[row].any() else "holds NaN, infinity or absurdly large numbers"
         raise InputError(f"{place}: row {first + row + 1}: the vector {what}: run `supmer run --force embed`")
 
 
@@ -121,7 +121,7 @@ def made_by(shards: Iterable[Path]) -> Made:
         if first is None:
             first = (path, made)
         elif made != first[1]:
-            raise InputError(f"{path}: made otherwise than {first[0].name}: run `supmer run --force embed`")
+            raise InputError(f"{path}: not made in the same way as {first[0].name}: run `supmer run --force embed`")
     if first is None:
         raise InputError(f"{paths.EMBEDDINGS}: no shard there: run `supmer run embed`")
     return first[1]

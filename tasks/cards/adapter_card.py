@@ -87,7 +87,7 @@ def imported_card(adapter: Adapter, origin: str, digest: str, task: "Downstream 
     rows = [
         ("prompt", f"{tokens} tokens of width {width}"),
         ("from", f"`{origin}` (SHA-256 `{digest}`)"),
-        ("backbone", f"`{adapter.base or 'not said'}`" + (f" at {adapter.revision}" if adapter.revision else "")),
+        ("backbone", f"`{adapter.base or 'not recorded'}`" + (f" at {adapter.revision}" if adapter.revision else "")),
     ]
     if task is not None:
         rows += [("template", f"`{task.text}`"), ("labels", ", ".join(task.labels))]

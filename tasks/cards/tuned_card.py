@@ -11,7 +11,7 @@ def tuned_card(downstream: Record, shape: Sequence[int]) -> str:
         f"{label} (“{word}”)" for label, word in zip(downstream["labels"], downstream["words"], strict=True)
     )
     dead = "" if downstream["status"] == "ok" else f" The run was marked {downstream['status']}."
-    return f"""# Soft prompt for {downstream["dataset"]}, tuned on {downstream["shots"]} examples a label
+    return f"""# Soft prompt for {downstream["dataset"]}, tuned on {downstream["shots"]} examples per label
 
 `prompt.safetensors` is θ, {shape[0]} rows of {shape[1]} numbers to stand before the encoder's input embeddings of
 {downstream["backbone"]["source"]}. It fits this backbone only.{dead}
@@ -36,6 +36,6 @@ Labels and their words: {labels}. Inputs are cut to {downstream["max_length"]} t
 
     supmer predict --prompt DIR --data new.jsonl
 
-A few examples cannot tell much: look at the deviation over seeds before you rely on a score. It carries whatever
+A score from few examples is uncertain: look at the deviation over seeds before you rely on a score. It carries whatever
 the backbone carries, biases included.
 """

@@ -133,7 +133,7 @@ def _without_form(
     rows = train or test
     widths = {len(row.texts) for row in rows}
     if len(widths) > 1:
-        raise InputError(f"{where}: some rows have one text, some two: make them alike")
+        raise InputError(f"{where}: some rows have one text, some two: give all the same number")
     # Without label names, the labels of the rows to learn from are taken to be all.
     numbers = numbered_labels({row.label for row in ((*train, *test) if names else rows)}, names, where)
     labels = tuple(names or (str(value) for value, _ in sorted(numbers.items(), key=lambda pair: pair[1])))
@@ -210,8 +210,8 @@ def read_user_data(
     tests = files_to_test(split, root, columns, "test")
     train, test = list(read_rows(split.train, root, columns)), list(read_rows(tests, root, columns))
     if not train:
-        mend = "name a file in it train.jsonl" if path.is_dir() else "check the file"
-        raise InputError(f"{path}: no rows to learn from: {mend}")
+        advice = "name a file in it train.jsonl" if path.is_dir() else "check the file"
+        raise InputError(f"{path}: no rows to learn from: {advice}")
     names = label_names(files, root)
     called = name or path.name.split(".")[0]
     wording = Wording(template, verbalizer, max_length)

@@ -83,7 +83,7 @@ def _plain(name: str) -> str:
 
 def _unknown(row: LabeledRow, where: str, labels: Sequence[str]) -> InputError:
     known = ", ".join(labels[:8]) + (" …" if len(labels) > 8 else "")
-    return InputError(f"{where}: {row.file}: row {row.place}: unknown label {row.label!r} (known: {known}): mend it")
+    return InputError(f"{where}: {row.file}: row {row.place}: unknown label {row.label!r} (known: {known}): correct it")
 
 
 @dataclass

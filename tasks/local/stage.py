@@ -18,7 +18,7 @@ def run(stage: Stage) -> Record:
     source = local_sources(stage.params.acquire).get(key)
     if source is None:
         raise InputError(
-            f"{parameter_of(key)}: params.yaml names no local source there: `supmer status` renews the list"
+            f"{parameter_of(key)}: params.yaml names no local source there: `supmer status` updates the list"
         )
     paths = all_files(stage.root, source)
     total = sum(Path(path).stat().st_size for path in paths.values())

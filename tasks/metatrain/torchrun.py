@@ -51,8 +51,7 @@ def train_on_ranks(job: Job, ranks: int, folder: Path) -> Trained:
         last, _ = last_checkpoint(job.work)
         begun = f"step {last.step:,}" if last else "the beginning"
         raise TransientError(
-            f"{job.training.variant}: a rank ended before its time ({job.work / _LOG} says more): "
-            f"it goes on from {begun}"
+            f"{job.training.variant}: a rank ended too early ({job.work / _LOG} says more): it continues from {begun}"
         )
     return _read_result(job.work)
 

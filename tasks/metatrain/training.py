@@ -230,10 +230,10 @@ def _resume(run: Run) -> None:
     ours = found if run.ranks.same(usable) else None  # the first rank decides, because it has the log
     steps = run.ranks.gathered(ours.step if ours is not None else None)  # all have read before any file is put aside
     if len(set(steps)) > 1:
-        raise TransientError(f"{run.job.work}: ranks read the checkpoints of different steps: is the disk in order?")
+        raise TransientError(f"{run.job.work}: ranks read the checkpoints of different steps: check the disk")
     if run.ranks.first:
         for path in damaged:
-            run.say(f"{run.training.variant}: warning: {path} is damaged: it is passed over")
+            run.say(f"{run.training.variant}: warning: {path} is damaged and is skipped")
         put_aside(damaged)
     if ours is None:
         run.log.restart()
@@ -249,7 +249,7 @@ def _resume(run: Run) -> None:
     run.log.cut(ours.state["log"])
     run.shown_step = run.trainer.step
     if run.ranks.first:
-        run.say(f"{run.training.variant}: going on from step {ours.step:,}")
+        run.say(f"{run.training.variant}: continuing from step {ours.step:,}")
 
 
 def _prepared(job: Job, ranks: Ranks, log: TrainingLog, told: Told, say: Callable[[str], None]) -> Run:

@@ -59,7 +59,7 @@ class RegularizerParams(ParamGroup):
     learning_rate: Rate = Field(1e-4, description="Learning rate of φ")
     rank: int = Field(64, ge=1, le=4096, description="Rank of the affine map h; at most the backbone's width")
     gate: Literal["vector", "scalar"] = Field(
-        "vector", description="z as one gate a dimension (paper) or one in all (released code)"
+        "vector", description="z as one gate per dimension (paper) or one gate (released code)"
     )
     weight: float = Field(1.0, ge=0, description="λ, the weight of the gate loss (z − b)²")
     warmup_steps: int | None = Field(
@@ -75,7 +75,7 @@ class PptParams(ParamGroup):
         "inverse-square-root", description="Decay of the learning rate"
     )
     warmup_steps: int = Field(0, ge=0, description="Steps of linear warm-up")
-    batch_size: Count = Field(256, description="Examples a step")
+    batch_size: Count = Field(256, description="Examples per step")
     steps: Count = Field(200_000, description="Most steps")
     validate_every: Count = Field(2_000, description="Steps between validations; the lowest loss is kept")
     max_length: Count = Field(512, description="Longest input in tokens, without the prompt")
@@ -117,7 +117,7 @@ class MetatrainParams(ParamGroup):
     varied_label_words: Annotated[list[Format], Distinct] = Field(
         [], description="Formats whose label words are drawn anew for each task; empty: fixed words, the paper's"
     )
-    tasks_per_batch: Count = Field(4, description="Tasks a meta step")
+    tasks_per_batch: Count = Field(4, description="Tasks per meta step")
     order: int = Field(
         2, ge=1, le=2, description="2: the derivative passes through the inner gradient; 1: it stops there"
     )
@@ -133,7 +133,8 @@ class MetatrainParams(ParamGroup):
     steps: Count = Field(100_000, description="Most meta steps")
     plain_steps: int = Field(0, ge=0, description="First steps that descend the plain loss, as PPT does")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Of the backbone's products; auto: bfloat16 on GPUs that have it, float32 elsewhere"
+        "auto",
+        description="Number format of the backbone's products; auto: bfloat16 on GPUs that have it, float32 elsewhere",
     )
     validate_every: Count = Field(2_000, description="Meta steps between validations; the lowest loss is kept")
     patience: Count | None = Field(None, description="Validations without gain before it stops; null: never")
@@ -144,7 +145,7 @@ class MetatrainParams(ParamGroup):
     metapt: MetaptParams = defaults(MetaptParams)
     checkpoint_steps: Count = Field(500, description="Meta steps between checkpoints to resume from")
     checkpoint_seconds: Rate = Field(300.0, description="Seconds after which a checkpoint is due anyway")
-    chunk_tokens: Count | None = Field(None, description="Tokens a forward pass; null: found by itself")
+    chunk_tokens: Count | None = Field(None, description="Tokens per forward pass; null: chosen automatically")
     gradient_checkpointing: bool = Field(False, description="Recompute activations to save memory (large backbones)")
 
     def problems(self) -> Iterator[Impossible]:
@@ -209,7 +210,7 @@ class TuneParams(ParamGroup):
     methods: Annotated[list[Method], Distinct] = Field(
         ["pt", "supmer"], min_length=1, description="Rows of the result table: initializations, baselines, inference"
     )
-    shots: Count = Field(16, description="K, examples a label for training and again for validation")
+    shots: Count = Field(16, description="K, examples per label for training, and as many for validation")
     shot_sweep: Annotated[list[Count], Distinct] = Field([], description="Further K to measure; empty: none")
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=SEEDS)]], Distinct] = Field(
         [10, 20, 30, 40, 50], min_length=1, description="One draw of the examples and one run for each"
@@ -217,14 +218,14 @@ class TuneParams(ParamGroup):
     learning_rates: Annotated[list[Rate], Distinct] = Field(
         [0.1, 0.2, 0.3], min_length=1, description="Learning rates of prompts; the best on validation is kept"
     )
-    batch_size: Count = Field(32, description="Examples a step")
+    batch_size: Count = Field(32, description="Examples per step")
     epochs: Count = Field(200, description="Passes over the few training examples")
     evaluate_every: Count = Field(10, description="Steps between evaluations; the best checkpoint is kept")
     max_length: Count | None = Field(
         None, description="Longest input in tokens, without the prompt; null: each dataset's own (docs/datasets.md)"
     )
     max_lengths: dict[Name, Count] = Field({}, description="Datasets whose longest input differs, in tokens")
-    test_examples: Count | None = Field(None, description="Test examples a dataset, drawn by seed; null: all")
+    test_examples: Count | None = Field(None, description="Test examples per dataset, drawn by seed; null: all")
     checkpoint_seconds: Rate = Field(60.0, description="Seconds between checkpoints to resume from")
 
     def problems(self) -> Iterator[Impossible]:
@@ -241,7 +242,7 @@ class ReportParams(ParamGroup):
         [], description="Columns of the table, in order; empty: all of tune"
     )
     paper_figures: Literal["t5-base", "flan-t5-xl"] | None = Field(
-        None, description="Backbone whose figures of the paper stand beside ours; null: none"
+        None, description="Backbone whose figures in the paper are shown next to ours; null: none"
     )
     task_samples: Count = Field(3, description="Anchor tasks shown for each kind")
     cluster_samples: Count = Field(12, description="Clusters shown with their nearest sentences")

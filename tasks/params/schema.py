@@ -68,14 +68,14 @@ class EmbedParams(ParamGroup):
         description="backbone: its encoder's mean-pooled output (the paper's way); embedder: acquire.embedder",
     )
     dtype: Literal["float16", "float32"] = Field("float16", description="Number format of the stored vectors")
-    batch_size: Count = Field(16, description="Sentences a forward pass, sorted by length")
+    batch_size: Count = Field(16, description="Sentences per forward pass, sorted by length")
 
 
 class ClusterParams(ParamGroup):
     """k-means over the sentence vectors, for each task format."""
 
     clusters: int = Field(250, ge=2, description="K, clusters for each task format")
-    points_per_cluster: Count = Field(256, description="Vectors a cluster that k-means is trained on")
+    points_per_cluster: Count = Field(256, description="Vectors per cluster that k-means is trained on")
     iterations: Count = Field(20, description="Iterations of k-means")
     min_size: Count = Field(64, description="Sentences below which a cluster is too small to make tasks of")
     small: Literal["merge", "drop"] = Field("merge", description="merge small clusters into the nearest, or drop them")
@@ -83,7 +83,7 @@ class ClusterParams(ParamGroup):
         10, description="Sentences listed for each cluster, so that a person sees its topic"
     )
     backbone_sentences: Count = Field(
-        256, description="Sentences a cluster whose mean is its centroid in the backbone's space"
+        256, description="Sentences per cluster whose mean is its centroid in the backbone's space"
     )
 
 

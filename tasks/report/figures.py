@@ -41,7 +41,7 @@ def accuracy_over_steps(rows: Sequence[Row], styles: Styles, query: Query, shots
         return None
     return Figure(
         "accuracy-over-steps",
-        f"Accuracy over training steps: {shots} examples a label, mean over seeds with one standard deviation.",
+        f"Accuracy over training steps: {shots} examples per label, mean over seeds with one standard deviation.",
         _told(rows, "Validation accuracy by training step", "mean", "%"),
         panels,
         Origin((query,)),
@@ -80,14 +80,14 @@ def tuning_losses(rows: Sequence[Row], styles: Styles, query: Query) -> Figure |
 def accuracy_over_shots(rows: Sequence[Row], styles: Styles) -> Figure | None:
     """Return the figure of the test accuracy over the number of examples for each label, if a sweep was run."""
     panels = _panels(
-        rows, styles, "test accuracy, %", lambda row: _banded(row["shots"], row), "examples a label", dots=True
+        rows, styles, "test accuracy, %", lambda row: _banded(row["shots"], row), "examples per label", dots=True
     )
     if not panels:
         return None
     return Figure(
         "accuracy-over-shots",
-        "Accuracy over the number of examples a label: mean over seeds with one standard deviation.",
-        _told(rows, "Test accuracy by examples a label", "mean", "%", "shots"),
+        "Accuracy over the number of examples per label: mean over seeds with one standard deviation.",
+        _told(rows, "Test accuracy by examples per label", "mean", "%", "shots"),
         panels,
         Origin((SHOTS,)),
         _data("accuracy-over-shots", rows, ("dataset", "method", "shots", "seeds", "mean", "deviation")),

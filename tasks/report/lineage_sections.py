@@ -37,13 +37,13 @@ def pipeline_section(data: ReportData) -> Section:
     figure = Figure("dag", "The pipeline: an arrow leads from a stage to one that reads its outputs.", f"{edges}.",
                     (Graph(tuple(boxes)),), Origin(command="supmer dag"))  # fmt: skip
     unknown = [one.name for one in data.stages if one.time is None]
-    notes = ["Of the report itself neither time nor memory can be known while it is written: `supmer lineage report`."]
+    notes = ["The report's own time and memory are not known while it is written: see `supmer lineage report`."]
     if unknown:
-        notes.append(f"No event tells of the run that made {', '.join(unknown)}: restored, or made without supmer.")
+        notes.append(f"No event records the run that made {', '.join(unknown)}: restored, or made without supmer.")
     lead = (
-        "Seconds, memory and commits are those of the first run that made these very outputs, as lineage/events.jsonl "
-        "had it when this report was written. The events are no input of the report: a later run that gives the same "
-        "bytes does not change it."
+        "Seconds, memory and commits are those of the first run that made exactly these outputs, as "
+        "lineage/events.jsonl recorded it when this report was written. The events are not an input of the report: a "
+        "later run that gives the same bytes does not change it."
     )
     return Section("pipeline", "Pipeline", lead, (figure, _stage_table(data, tuple(notes))))
 
@@ -112,7 +112,8 @@ def lineage_section(data: ReportData) -> Section:
     parts.append(_parameter_table(data))
     commits = sorted({one.git_commit for one in data.stages if one.git_commit})
     of = (
-        ", ".join(_commit(commit) for commit in commits) or "none: the workspace is not under git, or no event tells it"
+        ", ".join(_commit(commit) for commit in commits)
+        or "none: the workspace is not under git, or no event records it"
     )
     lead = f"What the prompt was made of, down to the files from outside. Git commit: {of}."
     return Section("lineage", "Lineage of the prompt", lead, tuple(parts))
@@ -140,12 +141,12 @@ def _source_table(data: ReportData) -> Table:
     )  # fmt: skip
     return Table(
         "sources",
-        "What came from outside, with its licence and hashes.",
+        "Sources, with their licences and hashes.",
         columns,
         tuple(rows),
         Origin(command="supmer lineage artifacts/prompt"),
         notes=(
-            "Heads of the hashes; whole ones are in data/sources/ROLE/source.json, and `supmer verify` checks them.",
+            "Hashes are shortened; full ones are in data/sources/ROLE/source.json, and `supmer verify` checks them.",
         ),
     )
 

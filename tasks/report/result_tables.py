@@ -63,12 +63,14 @@ def result_tables(rows: Sequence[Row], tune: TuneParams, report: ReportParams) -
     few_shot, domains = few_shot_scores(rows, tune), domain_scores(rows, tune)
     if few_shot:
         columns = _columns(few_shot, tune.datasets, report)
-        caption = f"Few-shot learning: accuracy in percent, tuned on {_shots(tune)} a label and tested on its test set."
+        caption = (
+            f"Few-shot learning: accuracy in percent, tuned on {_shots(tune)} per label and tested on its test set."
+        )
         tables.append(_table("few-shot", caption, few_shot, [Column(name, numeric=True) for name in columns], report))
     if len({dataset for _, dataset in domains}) > 1:
         source, targets = tune.domains.source, tune.domains.targets
         columns = _columns(domains, [str(source), *targets], report)
-        caption = f"Domain generalization: tuned on {source} alone ({_shots(tune)} a label), tested on every domain."
+        caption = f"Domain generalization: tuned on {source} alone ({_shots(tune)} per label), tested on every domain."
         titled = [Column(name, numeric=True, group="source" if name == source else "target") for name in columns]
         tables.append(_table("domains", caption, domains, titled, report))
     return tables
@@ -178,7 +180,7 @@ def _notes(
     notes = [
         f"Mean over {over}, with the sample standard deviation as subscript (in the average column its mean, {_AS})."
     ]
-    notes.append("Bold: the best mean of a column. With few seeds, a difference within the deviations decides nothing.")
+    notes.append("Bold: the best mean of a column. With few seeds, a difference within the deviations may be chance.")
     notes.extend(_tested_on(names, scores))
     if report.paper_figures:
         notes.append(

@@ -99,11 +99,11 @@ def _compared(ours: str, our_cell: Cell, theirs: str, their_cell: Cell) -> str:
         return f"{ours} and {theirs} are alike."
     deviations = [float(cell.deviation) for cell in (our_cell, their_cell) if cell.deviation]
     if not deviations:
-        weight = "from one seed: that decides nothing"
+        weight = "from one seed: it may be chance"
     elif abs(difference) > sum(deviations):
         weight = "more than the deviations over seeds"
     else:
-        weight = "within the deviations over seeds: that decides nothing"
+        weight = "within the deviations over seeds: it may be chance"
     side = "above" if difference > 0 else "below"
     return f"{ours} is {abs(difference):.1f} points {side} {theirs}, {weight}."
 
@@ -125,7 +125,7 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
     if variants:
         facts.append(("Meta-trained", ", ".join(label(variant).short for variant in variants)))
     seeds = len(params.tune.seeds)
-    facts.append(("Tuning", f"{params.tune.shots} examples a label, {seeds} seed{'' if seeds == 1 else 's'}"))
+    facts.append(("Tuning", f"{params.tune.shots} examples per label, {seeds} seed{'' if seeds == 1 else 's'}"))
     return facts
 
 
@@ -140,10 +140,7 @@ def _results(data: ReportData, tables: Sequence[Table]) -> Section:
     if data.params.report.paper_figures is None:
         known = " and ".join(PAPER_NAMES.values())
         parts.append(
-            Note(
-                f"The paper's figures do not stand beside these: they are for {known}, and `report.paper_figures` "
-                "names neither."
-            )
+            Note(f"The paper's figures are not shown: they are for {known}, and `report.paper_figures` names neither.")
         )
     return Section("results", "Results", "", tuple(parts))
 

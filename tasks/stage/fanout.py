@@ -91,5 +91,7 @@ def _start(job: Job) -> Any:
 
 def _seen(job: Job, record: Record) -> Record:
     if finished_record(Path(job.folder)) is None:
-        raise InputError(f"{job.folder}: done by a worker but not to be seen here: workers must share this file system")
+        raise InputError(
+            f"{job.folder}: finished by a worker but not visible here: workers must share this file system"
+        )
     return record

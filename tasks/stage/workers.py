@@ -42,7 +42,7 @@ class _Workers:
         except BrokenProcessPool as error:
             self.replace(pool)
             raise TransientError(
-                f"{job.name}: a worker process was killed: is there memory enough? try --workers 1"
+                f"{job.name}: a worker process was killed: is there enough memory? try --workers 1"
             ) from error
         finally:
             with self.lock:

@@ -135,10 +135,10 @@ def _save(tuner: Tuner, work: Work) -> None:
 def _resume(tuner: Tuner, name: str, work: Work, say: Callable[[str], None]) -> None:
     checkpoint, damaged = last_checkpoint(work.folder)
     for path in damaged:
-        say(f"{name}: warning: {path} is damaged: it is passed over")
+        say(f"{name}: warning: {path} is damaged and is skipped")
     put_aside(damaged)
     if checkpoint is not None and checkpoint.state["key"] == work.key:
         tuner.resume(checkpoint.arrays, checkpoint.state)
         threads = min(checkpoint.state["threads"], len(os.sched_getaffinity(0)))
         torch.set_num_threads(threads)  # the same sums, bit for bit, if there are as many cores
-        say(f"{name}: going on from step {checkpoint.step}")
+        say(f"{name}: continuing from step {checkpoint.step}")

@@ -75,7 +75,7 @@ def test_an_interrupted_call_goes_on_from_its_checkpoints(room, backbone, monkey
     with pytest.raises(KeyboardInterrupt):
         tune(TEXTS, LABELS, "tuned", backbone=backbone, work="work", progress=interrupt, **QUICK)
     result = tune(TEXTS, LABELS, "tuned", backbone=backbone, work="work", **QUICK)
-    assert any("going on from step" in line for line in lines)
+    assert any("continuing from step" in line for line in lines)
     assert not list((room / "work").iterdir())
     assert result.seeds == tune(TEXTS, LABELS, "again", backbone=backbone, **QUICK).seeds
 
@@ -103,7 +103,7 @@ def test_an_interrupted_call_goes_on_from_its_checkpoints(room, backbone, monkey
         ({"start": "no-such"}, "no-such: no config.json in it"),
         ({"backbone": "no-such"}, "no-such: not there"),
         ({"backbone": None}, "backbone: no workspace with a backbone around"),
-        ({"output": "."}, "is there already"),
+        ({"output": "."}, "already exists"),
     ],
 )
 def test_what_is_wrong_is_said_before_a_model_is_loaded(room, monkeypatch, change, said):

@@ -93,7 +93,7 @@ class TestTheCommand:
     def test_a_folder_that_is_there_is_not_touched(self, files, tmp_path, monkeypatch, capsys):
         (tmp_path / "out").mkdir()
         assert supmer(monkeypatch, "--prompt", files[0], tmp_path / "out") == 2
-        assert "is there already" in capsys.readouterr().err
+        assert "already exists" in capsys.readouterr().err
         assert list((tmp_path / "out").iterdir()) == []
 
     def test_the_help_has_an_example(self, monkeypatch, capsys):

@@ -128,7 +128,7 @@ def test_use_keeps_changes_of_ones_own_under_a_new_name_each_time(workspace):
         edit(workspace, "seed: 42", f"seed: {seed}")
         mine = (workspace / "params.yaml").read_bytes()
         assert run("use", "paper-t5-base").output.startswith(
-            f"params.yaml had changes of its own: kept as params.yaml.bak-{number}\nparams.yaml is now paper-t5-base\n"
+            f"params.yaml had changes of its own: saved as params.yaml.bak-{number}\nparams.yaml is now paper-t5-base\n"
         )
         assert (workspace / f"params.yaml.bak-{number}").read_bytes() == mine
 

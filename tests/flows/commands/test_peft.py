@@ -139,7 +139,7 @@ class TestExport:
         save_prompt(tmp_path / "artifacts/tuned/movies/pt", backbone)
         code, said = supmer("export", "--to", "peft", "other")
         assert code == 2
-        assert "artifacts has artifacts/tuned/movies/pt, artifacts/tuned/movies/supmer: name its folder" in said
+        assert "artifacts has artifacts/tuned/movies/pt, artifacts/tuned/movies/supmer: give the folder of one" in said
 
     def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(self, supmer, tuned, tmp_path):
         wide, other = save_backbone(tmp_path / "wide", width=8), save_backbone(tmp_path / "other", seed=1)
@@ -154,7 +154,7 @@ class TestExport:
             assert (code, said.count("\n")) == (2, 1)
             assert message in said
         assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "tuned", "wide"]
-        assert supmer(*named[:3], "tuned", "--prompt", tuned)[1].startswith("supmer: tuned: is there already")
+        assert supmer(*named[:3], "tuned", "--prompt", tuned)[1].startswith("supmer: tuned: already exists")
 
 
 class TestImport:

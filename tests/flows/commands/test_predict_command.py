@@ -125,7 +125,7 @@ def test_the_output_file_is_whole_or_absent(supmer, tmp_path, expected):
     (tmp_path / "bad.txt").write_text("\n".join([*TEXTS, "", "more"]))
     code, _, said = supmer("--data", "bad.txt", "--output", "out/bad.jsonl")
     assert code == 2
-    assert said == "supmer: bad.txt: line 5: text is empty or no text: mend or remove it\n"
+    assert said == "supmer: bad.txt: line 5: text is empty or not a string: correct or remove it\n"
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["labels.jsonl"]
 
 

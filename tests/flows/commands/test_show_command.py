@@ -260,7 +260,7 @@ class TestTrace:
         assert "  file      data/sources/datasets/stars/train.csv, row 3" in out.splitlines()
         file.write_text("text,label\nrow 1,0\n")
         _, out, _ = supmer("trace", "labeled-train-000000/s03")
-        assert "  file      not to be found: its training files have fewer rows" in out.splitlines()
+        assert "  file      not found: its training files have fewer rows" in out.splitlines()
 
     @pytest.mark.parametrize(
         ("given", "told"),

@@ -92,7 +92,7 @@ class TestTrace:
         pq.write_table(pa.Table.from_pylist([row]), path)
         code, _, err = supmer("trace", FIRST[:7])
         assert code == 2
-        assert f"begins several ids, give more of it: {', '.join(sorted([FIRST, FIRST[:8] + '0' * 24]))}" in err
+        assert f"several ids begin with it, give more digits: {', '.join(sorted([FIRST, FIRST[:8] + '0' * 24]))}" in err
 
 
 class TestUses:

@@ -88,9 +88,12 @@ def test_it_starts_from_a_prompt_with_words_and_a_template_of_ones_own(supmer, t
         (("--data", "mine.jsonl", "--verbalizer", "0,1"), "write LABEL=WORD"),
         (("--data", "mine.jsonl", "--verbalizer", "0=yes,7=no"), "no word for 1"),
         (("--data", "mine.jsonl", "--seeds", "ten"), "--seeds ten: write numbers"),
-        (("--data", "mine.jsonl", "--learning-rates", "0"), "--learning-rates 0: rates are above 0"),
-        (("--data", "mine.jsonl", "--seeds", "3000000000"), "--seeds 3000000000: seeds are from 0 to 2,147,483,647"),
-        (("--data", "mine.jsonl", "--seeds", "1,1"), "--seeds 1,1: each once"),
+        (("--data", "mine.jsonl", "--learning-rates", "0"), "--learning-rates 0: rates must be above 0"),
+        (
+            ("--data", "mine.jsonl", "--seeds", "3000000000"),
+            "--seeds 3000000000: seeds must be from 0 to 2,147,483,647",
+        ),
+        (("--data", "mine.jsonl", "--seeds", "1,1"), "--seeds 1,1: name each value once"),
         (("--data", "mine.jsonl", "--output", "mine.jsonl/x"), "mine.jsonl: name another place"),
         (("--data", "mine.jsonl", "--prompt", "no-such"), "no config.json in it"),
         (("--data", "mine.jsonl", "--prompt", "wide", "--init", "normal"), "the one or the other"),
@@ -166,9 +169,9 @@ def test_after_ctrl_c_the_same_command_goes_on_unless_the_regularizer_is_another
     write_learned(here / "learned", 3, 1, regularized=True)
     monkeypatch.setattr(Tuner, "advance", interrupted)
     code, _, err = supmer(*command)
-    assert (code, "interrupted: the same command goes on" in err) == (130, True)
+    assert (code, "interrupted: the same command continues" in err) == (130, True)
     monkeypatch.setattr(Tuner, "advance", plain)
-    assert "going on from step 2" in supmer(*command)[1]
+    assert "continuing from step 2" in supmer(*command)[1]
     monkeypatch.setattr(Tuner, "advance", interrupted)
     assert supmer(*command, "--output", "other")[0] == 130
     monkeypatch.setattr(Tuner, "advance", plain)
@@ -176,10 +179,10 @@ def test_after_ctrl_c_the_same_command_goes_on_unless_the_regularizer_is_another
     write_learned(here / "learned", 3, 2, regularized=True)
     (here / "learned" / "prompt.safetensors").write_bytes(theta)
     code, out, err = supmer(*command, "--output", "other")
-    assert (code, "going on" in out) == (0, False), err
+    assert (code, "continuing" in out) == (0, False), err
 
 
 def test_an_output_that_is_there_is_left_alone(supmer, tmp_path):
     (tmp_path / "elsewhere" / "mine").mkdir()
     code, _, err = supmer("--data", "mine.jsonl", "--output", "mine")
-    assert (code, "is there already" in err) == (2, True)
+    assert (code, "already exists" in err) == (2, True)

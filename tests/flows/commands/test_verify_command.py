@@ -143,9 +143,9 @@ class TestVerify:
         _, out, _ = supmer("verify")
         broken = [line for line in out.splitlines() if line.startswith("invariant")]
         assert len(broken) == 4
-        assert f"1 document ids stand more than once in documents: {FIRST}" in out
+        assert f"1 document ids occur more than once in documents: {FIRST}" in out
         assert f"1 sentences have a span outside their document: {FIRST}:0" in out
-        assert f"1 sentence ids stand more than once in sentences: {SECOND}:1" in out
+        assert f"1 sentence ids occur more than once in sentences: {SECOND}:1" in out
         assert re.search(rf"2 documents have sentences but are not in documents: .*{'f' * 32}", out)
 
     def test_progress_is_told_where_it_takes_long(self, supmer, monkeypatch):

@@ -62,5 +62,5 @@ def test_a_damaged_file_with_a_new_date_is_not_restored_from_its_damaged_object(
     before = path.read_bytes()
     damage(path, dated=True)
     output = served.run("run")
-    assert "what DVC's cache held of it was damaged" in output
+    assert "its copy in DVC's cache was damaged" in output
     assert path.read_bytes() == before

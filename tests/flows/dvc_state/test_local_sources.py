@@ -147,7 +147,9 @@ def test_dvc_refuses_to_list_for_a_source_that_params_yaml_has_elsewhere_by_now(
     write_corpus(root / "texts/third.jsonl", 3, 5)
     edit(workspace, ("    own: path:texts\n", "    own: path:others\n"))
     refused = workspace.run("repro", "acquire", program="dvc", expect=255)
-    assert "params.yaml names other local sources than inputs.yaml, which is renewed now: try again" in refused
+    assert (
+        "params.yaml and inputs.yaml named different local sources; inputs.yaml is rewritten now: try again" in refused
+    )
     workspace.run("repro", "acquire", program="dvc")
     assert reasons(workspace) == []
     [own] = read_manifest(root / "data/sources/corpus")

@@ -49,7 +49,7 @@ def test_after_kill_9_finished_shards_stay_the_dead_run_is_marked_and_nothing_is
     wait_until_gone(workspace.root)
 
     output = workspace.run("run")
-    assert "died: marked crashed in Prefect, going on" in output
+    assert "died: marked crashed in Prefect, continuing" in output
     assert "sample   ran" in output
     again = {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
     assert finished.items() <= again.items()
@@ -67,7 +67,7 @@ def test_whatever_runs_between_a_crash_and_the_next_run_the_dead_run_is_marked(s
     served.run("gc")
     served.run("status")
     output = served.run("run")  # all is fresh, and still there is something to mend
-    assert "died: marked crashed in Prefect, going on" in output
+    assert "died: marked crashed in Prefect, continuing" in output
     assert "RUNNING" not in flow_states(served)
     assert "died" not in served.run("run")
 
@@ -80,7 +80,7 @@ def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(workspace):
     output, _ = process.communicate(timeout=30)
     assert time.monotonic() - asked < STOP_SECONDS
     assert process.returncode == 128 + signal.SIGINT
-    assert "`supmer run` goes on from here" in output
+    assert "`supmer run` continues from here" in output
     assert "Traceback" not in output
     wait_until_gone(workspace.root)
     assert "sample   ran" in workspace.run("run")

@@ -99,14 +99,14 @@ def test_killed_at_any_moment_the_next_run_goes_on_and_comes_to_the_same_bytes(
     made_before, done = finished(root), {}
     for moment in MOMENTS[case]:
         said = kill_at(moment, workspace)
-        assert ("died: marked crashed in Prefect, going on" in said) == (moment != MOMENTS[case][0])
+        assert ("died: marked crashed in Prefect, continuing" in said) == (moment != MOMENTS[case][0])
         wait_until_gone(root)
         assert_whole(root, undisturbed, moment)
         now = finished(root)
         assert done.items() <= now.items()
         done = {path: made for path, made in now.items() if path not in made_before}
 
-    assert "died: marked crashed in Prefect, going on" in workspace.run("run")
+    assert "died: marked crashed in Prefect, continuing" in workspace.run("run")
     wait_until_gone(root)
     assert done.items() <= finished(root).items()
     assert digests(root / "data") == undisturbed.files

@@ -70,7 +70,7 @@ def test_killed_in_each_stage_the_next_run_redoes_no_shard_and_comes_to_the_same
     made_before, done = finished(root), {}
     for step, moment in MOMENTS.items():
         said = kill_at(moment, workspace)
-        assert ("died: marked crashed in Prefect, going on" in said) == bool(done)
+        assert ("died: marked crashed in Prefect, continuing" in said) == bool(done)
         wait_until_gone(root)
         assert_whole(root, undisturbed, moment)
         now = finished(root)
@@ -78,7 +78,7 @@ def test_killed_in_each_stage_the_next_run_redoes_no_shard_and_comes_to_the_same
         done = {path: made for path, made in now.items() if path not in made_before}
         assert any(path.is_relative_to(root / ".supmer/shards" / step) for path in done), step
 
-    assert "died: marked crashed in Prefect, going on" in workspace.run("run", *ONE_WORKER)
+    assert "died: marked crashed in Prefect, continuing" in workspace.run("run", *ONE_WORKER)
     wait_until_gone(root)
     assert done.items() <= finished(root).items()
     assert digests(root / "data") == undisturbed.files

@@ -153,7 +153,7 @@ def test_every_command_takes_settings_and_refuses_wrong_ones(workspace):
 def test_a_key_left_to_its_default_is_refused_for_dvc_would_not_see_it_change(workspace):
     path = workspace.root / "params.yaml"
     path.write_text(path.read_text().replace("  min_words: 50\n", ""))
-    expected = "supmer: params.yaml: sample.min_words: is missing: write it down (its default is 50)\n"
+    expected = "supmer: params.yaml: sample.min_words: is missing: add it (its default is 50)\n"
     assert workspace.run("status", expect=2) == expected
 
 

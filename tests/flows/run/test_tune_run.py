@@ -73,7 +73,7 @@ def test_after_kill_9_in_mid_tuning_the_prompts_are_the_same_byte_for_byte(furni
     left = [found.step for folder in work.glob("*/0") if (found := last_checkpoint(folder)[0])]
     assert left
     output = furnished.run("run", "--force", "tune")
-    assert all(f": going on from step {step}\n" in output for step in left)
+    assert all(f": continuing from step {step}\n" in output for step in left)
     assert prompts(furnished) == whole
     assert not list(work.glob("*"))
 

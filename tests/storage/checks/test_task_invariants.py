@@ -77,7 +77,7 @@ def test_a_missing_part_is_caught(made):
 
 def test_an_example_written_twice_is_caught(made):
     rows, (first, *_) = rows_of(made)
-    assert first["example_id"] in lines(made, [*rows, first], "example ids stand more than once")[0]
+    assert first["example_id"] in lines(made, [*rows, first], "example ids occur more than once")[0]
 
 
 def test_a_task_that_lost_an_example_is_caught(made):

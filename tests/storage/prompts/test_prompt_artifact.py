@@ -104,7 +104,7 @@ ONES = np.ones((3, 4), np.float32)
         (CONFIG, written(b"\xff\xfe"), "config.json: cannot be read"),
         (CONFIG, written(b"[]"), "not of a supmer prompt"),
         (CONFIG, changed(kind="other"), "not of a supmer prompt"),
-        (CONFIG, changed(version=2), "not of a supmer prompt of version 1"),
+        (CONFIG, changed(version=2), "does not describe a supmer prompt of version 1"),
         (CONFIG, changed(width=5), "is 3 × 4, but config.json says 3 × 5"),
         (CONFIG, changed(prompt_tokens=None), "is 3 × 4, but config.json says None × 4"),
         (PROMPT, lambda path: path.unlink(), "prompt.safetensors: cannot be read"),

@@ -110,7 +110,7 @@ def test_parquet_is_cut_between_row_groups(tmp_path):
     ("content", "said"),
     [
         (b'{"text": "a"}\n{"text": "b"\n', "line 2: not JSON"),
-        (b'{"text": "a"}\n["b"]\n', "line 2: a list where an object was expected: write one JSON object a line"),
+        (b'{"text": "a"}\n["b"]\n', "line 2: a list where an object was expected: write one JSON object per line"),
         (b'{"body": "a", "id": 1}\n', "line 1: no field 'text' (found: body, id): set sample.text_field"),
         (b'{"text": 5}\n', "line 1: field 'text' holds a number, not text: set sample.text_field"),
         (b'{"text": "a\xff"}\n', "line 1: not UTF-8 (byte 11 is 0xff): convert the file to UTF-8"),
@@ -129,8 +129,11 @@ def test_the_line_number_is_the_files_even_in_a_later_part(tmp_path):
     ("content", "said"),
     [
         (b"id,body\n1,a\n", "line 1: no column 'text' (found: id, body): set sample.text_field"),
-        (b'id,text\n1,a\n2,"b\n', "row 2 (line 3): not CSV (unexpected end of data): mend the row's quotes"),
-        (b"id,text\n1,a,b\n", "row 1 (line 2): 3 fields where the header has 2: mend the row's quotes or delimiters"),
+        (b'id,text\n1,a\n2,"b\n', "row 2 (line 3): not CSV (unexpected end of data): correct the row's quotes"),
+        (
+            b"id,text\n1,a,b\n",
+            "row 1 (line 2): 3 fields where the header has 2: correct the row's quotes or delimiters",
+        ),
         (b"id,text\n1,a\n2,\xe9\n", "line 3: not UTF-8 (byte 2 is 0xe9): convert the file to UTF-8"),
     ],
 )

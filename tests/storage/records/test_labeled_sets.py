@@ -114,9 +114,9 @@ def test_every_kind_of_file_is_read(tmp_path):
             b'{"text": "x"}',
             "row 1: needs the fields text, label or sentence1, sentence2, label (found: text)",
         ),
-        ("a.jsonl", b"[1]", "line 1: a list where an object was expected: write one JSON object a line"),
+        ("a.jsonl", b"[1]", "line 1: a list where an object was expected: write one JSON object per line"),
         ("a.jsonl", b'{"text": "x", "label": 0}\n{"text"', "line 2: not JSON"),
-        ("a.jsonl", b'{"text": " ", "label": 0}', "row 1: text is empty or no text"),
+        ("a.jsonl", b'{"text": " ", "label": 0}', "row 1: text is empty or not a string"),
         ("a.jsonl", b'{"text": "x", "label": 0.5}', "row 1: label 0.5 is neither a whole number nor a name"),
         ("a.jsonl", b'{"text": "x", "label": null}', "row 1: label None is neither"),
         ("a.jsonl", b'{"text": "x", "label": " "}', "row 1: label ' ' is neither"),
@@ -159,7 +159,7 @@ def test_labels_beside_those_named_are_refused(tmp_path):
     source = files_of(tmp_path, labels__json=b'["bad", "good"]')
     names = label_names(source, tmp_path)
     for values in ({0, 5}, {"good", "fine"}):
-        with pytest.raises(InputError, match=r"set: labels .*, but labels.json has 2: bad, good: mend either"):
+        with pytest.raises(InputError, match=r"set: labels .*, but labels.json has 2: bad, good: correct either"):
             numbered_labels(values, names, "set")
     with pytest.raises(InputError, match="not a list of names"):
         label_names(files_of(tmp_path, labels__json=b"{}"), tmp_path)
@@ -201,7 +201,7 @@ def test_a_rating_must_be_a_number(tmp_path):
     source = files_of(tmp_path, a__jsonl=b'{"text": "one", "stars": -2.5}\n{"text": "two", "stars": "NaN"}\n')
     rows = read_rows(source.files, tmp_path, columns)
     assert next(rows).label == "-2.5"
-    with pytest.raises(InputError, match=r"a.jsonl: row 2: rating 'NaN' is no number"):
+    with pytest.raises(InputError, match=r"a.jsonl: row 2: rating 'NaN' is not a number"):
         next(rows)
 
 

@@ -91,7 +91,7 @@ def test_a_field_of_csv_may_be_a_whole_book(tmp_path):
 def test_lines_and_rows_may_be_bounded(tmp_path):
     with pytest.raises(InputError, match=r"a\.jsonl: line 2: longer than 20 bytes: cut or remove it"):
         read(tmp_path, "a.jsonl", b'{"text": "a"}\n{"text": "' + b"b" * 20, Expected(longest_line=20))
-    with pytest.raises(InputError, match=r"a\.csv: row 2 \(line 3\): longer than 20 bytes: mend the row's quotes"):
+    with pytest.raises(InputError, match=r"a\.csv: row 2 \(line 3\): longer than 20 bytes: correct the row's quotes"):
         read(tmp_path, "a.csv", b'text\na\n"' + b"b\n" * 20, Expected(longest_row=20))
 
 

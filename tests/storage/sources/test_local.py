@@ -210,7 +210,9 @@ class TestRefused:
     @pytest.mark.parametrize("name", ["gone", ".gone", "loop"])
     def test_a_link_that_leads_nowhere_hidden_or_not(self, root, texts, name):
         (texts / name).symlink_to("loop" if name == "loop" else "nowhere")
-        assert f"{texts}/{name}: a link that leads nowhere: mend or remove it" in self.refusal(root, f"path:{texts}")
+        assert f"{texts}/{name}: a link whose target does not exist: correct or remove it" in self.refusal(
+            root, f"path:{texts}"
+        )
 
     def test_what_is_neither_file_nor_folder(self, root, texts):
         os.mkfifo(texts / "pipe")

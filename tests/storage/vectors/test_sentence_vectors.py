@@ -60,7 +60,7 @@ def test_a_shard_without_sentences_keeps_its_dimension(tmp_path):
 def test_shards_of_different_models_are_refused_by_name(tmp_path):
     written(tmp_path / "a.parquet")
     written(tmp_path / "b.parquet", model_hash="cd")
-    with pytest.raises(InputError, match=r"b\.parquet: made otherwise than a\.parquet"):
+    with pytest.raises(InputError, match=r"b\.parquet: not made in the same way as a\.parquet"):
         made_by(sorted(tmp_path.iterdir()))
 
 

@@ -247,7 +247,7 @@ def test_a_label_that_labels_json_names_may_be_in_the_test_file_alone(tmp_path):
     write_rows(tmp_path / "test.jsonl", [{"text": "other", "label": "best"}, {"text": "more", "label": "bad"}])
     (tmp_path / "labels.json").write_text('["bad", "good", "best"]')
     with pytest.raises(
-        InputError, match=r"labels 0, 1, bad, best, but labels.json has 3: bad, best, good: mend either"
+        InputError, match=r"labels 0, 1, bad, best, but labels.json has 3: bad, best, good: correct either"
     ):
         read_user_data(tmp_path)
     write_rows(tmp_path / "test.jsonl", [{"text": "other", "label": 2}])
@@ -301,8 +301,8 @@ GOOD = '{"text": "good", "label": 1}\n{"text": "bad", "label": 0}\n'
         (GOOD + '{"text": "x", "label": 2}', "train.jsonl: row 3: unknown label 2 (known: negative, positive): mend"),
         (GOOD + '{"text": "x", "label": "fine"}', "train.jsonl: row 3: unknown label 'fine'"),
         (GOOD + '{"text": "x", "label": -1}', "train.jsonl: row 3: unknown label -1"),
-        (GOOD + '{"text": " ", "label": 1}', "train.jsonl: row 3: text is empty or no text"),
-        (GOOD + '{"text": 5, "label": 1}', "train.jsonl: row 3: text is empty or no text"),
+        (GOOD + '{"text": " ", "label": 1}', "train.jsonl: row 3: text is empty or not a string"),
+        (GOOD + '{"text": 5, "label": 1}', "train.jsonl: row 3: text is empty or not a string"),
         (GOOD + '["x", 1]', "train.jsonl: line 3: a list where an object was expected"),
         (GOOD + '{"text": "x", "label"', "train.jsonl: line 3: not JSON"),
         (GOOD + '{"text": "\udcff", "label": 1}', "train.jsonl: line 3: not UTF-8 (byte 10 is 0xff)"),

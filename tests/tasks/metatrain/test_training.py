@@ -126,7 +126,7 @@ def test_a_resumed_training_ends_in_the_same_bytes(room, undisturbed, tmp_path, 
     assert (whole.best, whole.start_loss) == (resumed.best, resumed.start_loss)
     assert (tmp_path / "cut" / STEPS).read_bytes() == (folder / STEPS).read_bytes()
     assert (tmp_path / "cut" / VALIDATION).read_bytes() == (folder / VALIDATION).read_bytes()
-    assert any("going on from step" in line for line in said) == (died >= 3)
+    assert any("continuing from step" in line for line in said) == (died >= 3)
 
 
 @pytest.mark.slow
@@ -155,8 +155,8 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(room, undisturbed, t
     newest.write_bytes(newest.read_bytes()[:-7])
     said = []
     resumed = run(room, tmp_path / "cut", said)
-    assert f"supmer: warning: {newest} is damaged: it is passed over" in said
-    assert "supmer: going on from step 6" in said
+    assert f"supmer: warning: {newest} is damaged and is skipped" in said
+    assert "supmer: continuing from step 6" in said
     assert same(whole.arrays, resumed.arrays)
 
 
@@ -167,7 +167,7 @@ def test_a_checkpoint_of_another_training_is_not_resumed(room, tmp_path, monkeyp
             run(room, tmp_path, key="one")
     said = []
     run(room, tmp_path, said, key="other")
-    assert not any("going on" in line for line in said)
+    assert not any("continuing" in line for line in said)
     assert [record["step"] for record in steps(tmp_path)] == list(range(1, 13))
 
 
@@ -227,7 +227,7 @@ def test_a_log_that_was_cut_starts_the_training_anew(room, tmp_path, monkeypatch
     (tmp_path / STEPS).write_bytes(b"")
     said = []
     run(room, tmp_path, said)
-    assert not any("going on" in line for line in said)
+    assert not any("continuing" in line for line in said)
     assert [record["step"] for record in steps(tmp_path)] == list(range(1, 13))
 
 
@@ -344,13 +344,13 @@ class TestRanks:
 
         killer = threading.Thread(target=kill_one)
         killer.start()
-        with pytest.raises(TransientError, match=r"a rank ended before its time.*goes on from step"):
+        with pytest.raises(TransientError, match=r"a rank ended too early.*continues from step"):
             train_on_ranks(wanted, 2, tmp_path / "shard.partial-x")
         killer.join()
         left = last_checkpoint(wanted.work)[0].step
         short = replace(wanted, training=replace(wanted.training, steps=left + 2, validate_every=left + 2))
         assert train_on_ranks(short, 2, tmp_path / "shard.partial-x").steps == left + 2
-        assert f"supmer: going on from step {left}\n" in (tmp_path / "shard.said").read_text()
+        assert f"supmer: continuing from step {left}\n" in (tmp_path / "shard.said").read_text()
         assert not [
             one
             for one in psutil.Process().children(recursive=True)

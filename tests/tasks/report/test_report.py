@@ -108,7 +108,7 @@ def test_a_query_on_a_table_not_made_has_no_rows(tmp_path):
     [
         ({"pt-vocabulary": 0.6, "supmer": 0.8}, "points above PT (vocabulary start), more than the deviations"),
         ({"pt": 0.8, "supmer": 0.6}, "points below PT (normal start), more than the deviations"),
-        ({"pt": 0.7, "supmer": 0.7}, "PT (normal start), within the deviations over seeds: that decides nothing"),
+        ({"pt": 0.7, "supmer": 0.7}, "PT (normal start), within the deviations over seeds: it may be chance"),
         ({"zero-shot": 0.8, "supmer": 0.6}, "points below Zero-shot inference, more than the deviations"),
     ],
 )
@@ -125,7 +125,7 @@ def test_one_seed_and_equal_figures_decide_nothing(tmp_path):
     run(furnish(tmp_path / "alike", scores=alike))
     assert "SUPMER and PT (normal start) are alike." in markdown(tmp_path / "alike")
     run(furnish(tmp_path / "one", scores=score_rows({"pt": 0.5, "supmer": 0.7}, seeds=(10,))))
-    assert "above PT (normal start), from one seed: that decides nothing." in markdown(tmp_path / "one")
+    assert "above PT (normal start), from one seed: it may be chance." in markdown(tmp_path / "one")
 
 
 def test_the_tables_say_how_many_examples_were_tested_and_what_their_choice_is_worth(tmp_path):
@@ -318,7 +318,7 @@ def test_tasks_are_shown_as_the_model_sees_them(made):
 def test_the_lineage_names_sources_with_licence_and_hash_filters_with_counts_and_the_commit(made):
     root, _ = made
     text = markdown(root)
-    sources = markdown_table(text, "What came from outside")
+    sources = markdown_table(text, "Sources, with their licences")
     assert [row[:4] for row in sources if row[1] == "movies"] == [
         ["datasets", "movies", "wheel:movies-data==0.2.0", "MIT"]
     ]
@@ -348,7 +348,7 @@ def test_without_events_the_stages_are_there_and_their_times_are_not(root):
     run(root)
     stages = markdown_table(markdown(root), "What each stage took")
     assert {row[1] for row in stages[2:]} == {"no event"}
-    assert "No event tells of the run that made acquire, sample" in markdown(root)
+    assert "No event records the run that made acquire, sample" in markdown(root)
 
 
 def test_commands_to_go_on_with_are_ones_the_command_line_takes(made):

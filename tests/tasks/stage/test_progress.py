@@ -21,11 +21,11 @@ def test_progress_and_lines_appear_while_the_shard_works(tmp_path):
     folder = tmp_path / "key"
     with following(shown, shown.lines.append, {folder: 10}, live=True) as followed:
         tell(tmp_path / "key.partial-1", 4, "loss 2")
-        say(tmp_path / "key.partial-1", "going on from step 3")
+        say(tmp_path / "key.partial-1", "continuing from step 3")
         deadline = time.monotonic() + 20 * INTERVAL
         while shown.done < 4 and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert (shown.done, shown.notes[-1], shown.lines) == (4, "loss 2", ["going on from step 3"])
+        assert (shown.done, shown.notes[-1], shown.lines) == (4, "loss 2", ["continuing from step 3"])
         followed.finished(folder)
         assert shown.done == 10
     assert list(tmp_path.iterdir()) == []
