@@ -21,6 +21,13 @@ WIDTH = 16
 COUNTS = {"sp-next": 6, "sp-cluster": 6, "mc-next": 6, "ss": 6}
 
 
+def save_models(folder):
+    """Save the same model as `backbone` and as `embedder`; return the folder."""
+    for role in ("backbone", "embedder"):
+        save_backbone(folder / role)
+    return folder
+
+
 def save_backbone(folder):
     """Save a random T5 with strong cross-attention and a tokenizer that has the sentinels; return the folder."""
     tokenizer = tiny_tokenizers.unigram()

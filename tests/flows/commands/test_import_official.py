@@ -2,13 +2,12 @@
 
 import json
 import pickle
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from flows.cli import main
 from model.prompt.regularizer import GradientRegularizer
 from model.tuning.official import ReleasedRegularizer, read_official, regularizer_of
 from storage.errors import InputError
@@ -51,18 +50,18 @@ def files(tmp_path):
     return prompt, regularizer
 
 
-def supmer(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["supmer", "import-official", *map(str, arguments)])
-    with pytest.raises(SystemExit) as left:
-        main()
-    return left.value.code
+@pytest.fixture
+def supmer(command_line):
+    """Run `supmer import-official`."""
+    return partial(command_line, "import-official")
 
 
 class TestTheCommand:
-    def test_both_files_become_a_prompt_folder_that_says_where_from(self, files, tmp_path, monkeypatch, capsys):
+    def test_both_files_become_a_prompt_folder_that_says_where_from(self, supmer, files, tmp_path):
         prompt, regularizer = files
-        assert supmer(monkeypatch, "--prompt", prompt, "--regularizer", regularizer, tmp_path / "out") == 0
-        assert "4 tokens, width 6, with regularizer" in capsys.readouterr().out
+        code, out, _ = supmer("--prompt", prompt, "--regularizer", regularizer, tmp_path / "out")
+        assert code == 0
+        assert "4 tokens, width 6, with regularizer" in out
         artifact = read_prompt(tmp_path / "out")
         np.testing.assert_array_equal(artifact.prompt, torch.load(prompt).numpy())
         assert isinstance(regularizer_of(artifact), ReleasedRegularizer)
@@ -74,31 +73,32 @@ class TestTheCommand:
         assert "2 layers of rank 3, a gate over 5" in card
         assert sorted(path.name for path in tmp_path.iterdir()) == ["gradient_edit_x.pt", "out", "prompt_x.pt"]
 
-    def test_without_a_regularizer_there_is_none(self, files, tmp_path, monkeypatch):
-        assert supmer(monkeypatch, "--prompt", files[0], tmp_path / "out") == 0
+    def test_without_a_regularizer_there_is_none(self, supmer, files, tmp_path):
+        assert supmer("--prompt", files[0], tmp_path / "out")[0] == 0
         artifact = read_prompt(tmp_path / "out")
         assert artifact.regularizer == {}
         assert regularizer_of(artifact) is None
         assert "| regularizer | none |" in (tmp_path / "out/README.md").read_text()
 
-    def test_bad_files_are_one_line_and_exit_code_2_and_leave_nothing(self, files, tmp_path, monkeypatch, capsys):
+    def test_bad_files_are_one_line_and_exit_code_2_and_leave_nothing(self, supmer, files, tmp_path):
         files[1].write_bytes(files[1].read_bytes()[:-200])
         target = tmp_path / "out"
-        assert supmer(monkeypatch, "--prompt", files[0], "--regularizer", files[1], target) == 2
-        message = capsys.readouterr().err
+        code, _, message = supmer("--prompt", files[0], "--regularizer", files[1], target)
+        assert code == 2
         assert message.count("\n") == 1
         assert str(files[1]) in message
         assert not target.exists()
 
-    def test_a_folder_that_is_there_is_not_touched(self, files, tmp_path, monkeypatch, capsys):
+    def test_a_folder_that_is_there_is_not_touched(self, supmer, files, tmp_path):
         (tmp_path / "out").mkdir()
-        assert supmer(monkeypatch, "--prompt", files[0], tmp_path / "out") == 2
-        assert "already exists" in capsys.readouterr().err
+        code, _, message = supmer("--prompt", files[0], tmp_path / "out")
+        assert (code, "already exists" in message) == (2, True)
         assert list((tmp_path / "out").iterdir()) == []
 
-    def test_the_help_has_an_example(self, monkeypatch, capsys):
-        assert supmer(monkeypatch, "--help") == 0
-        assert "supmer import-official --prompt prompt_t5base.pt" in capsys.readouterr().out
+    def test_the_help_has_an_example(self, supmer):
+        code, out, _ = supmer("--help")
+        assert code == 0
+        assert "supmer import-official --prompt prompt_t5base.pt" in out
 
 
 class TestConversion:

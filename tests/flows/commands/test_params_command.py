@@ -119,7 +119,7 @@ def test_use_replaces_params_yaml_and_loses_nothing_that_a_profile_holds(workspa
     assert needed[0] == "still to be supplied: acquire.datasets.airlines: data-domains/airlines (docs/sources.md)"
     assert (workspace / "params.yaml").read_bytes() == (workspace / "profiles" / "paper-t5-base.yaml").read_bytes()
     assert list(workspace.glob("params.yaml.bak*")) == []
-    assert run("use", "paper-t5-base").output == "params.yaml is paper-t5-base already\n"
+    assert run("use", "paper-t5-base").output == "params.yaml is already paper-t5-base\n"
 
 
 def test_use_keeps_changes_of_ones_own_under_a_new_name_each_time(workspace):
@@ -135,7 +135,7 @@ def test_use_keeps_changes_of_ones_own_under_a_new_name_each_time(workspace):
 
 def test_use_keeps_a_changed_comment_too(workspace):
     edit(workspace, "seed: 42", "seed: 42  # mine")
-    assert "kept as params.yaml.bak-1" in run("use", "quickstart").output
+    assert "saved as params.yaml.bak-1" in run("use", "quickstart").output
 
 
 @pytest.mark.parametrize("content", [b"seed: [", b"\xff\xfe", None])

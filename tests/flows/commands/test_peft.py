@@ -3,7 +3,6 @@
 import json
 import pickle
 import string
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from peft import LoraConfig, PeftConfig, PeftModel, PromptTuningConfig, TaskType
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from flows.cli import main
 from model.prompt.rows import encoder_inputs
 from model.t5.backbone import backbone_of
 from model.text.tokenized_tasks import Example
@@ -37,16 +35,13 @@ def tuned(tmp_path, backbone):
 
 
 @pytest.fixture
-def supmer(tmp_path, monkeypatch, capsys):
+def supmer(tmp_path, monkeypatch, command_line):
     """Run the command line in an empty folder; its exit code, and what it said."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["supmer", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        return left.value.code, said.out + said.err
+        code, out, err = command_line(*arguments)
+        return code, out + err
 
     return run
 
@@ -275,7 +270,7 @@ class TestRefusals:
         supmer("export", "--to", "peft", "adapter", "--prompt", tuned)
         ours = tmp_path / "adapter/supmer.json"
         ours.write_text(ours.read_text().replace("supmer-prompt", "other"))
-        self.refused(supmer, tmp_path, "supmer.json: not of a supmer prompt")
+        self.refused(supmer, tmp_path, "supmer.json: does not describe a supmer prompt")
 
     def test_a_damaged_task(self, supmer, tuned):
         change_config(tuned, lambda config: config["downstream"].update(words=3))

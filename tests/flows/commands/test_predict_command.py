@@ -1,6 +1,5 @@
 """`supmer predict` answers every row in order, from any kind of data, and refuses what is wrong in one line."""
 
-import io
 import json
 import os
 import subprocess
@@ -8,7 +7,6 @@ import sys
 
 import pytest
 
-from flows.cli import main
 from flows.commands import predict
 from supmer import PromptedClassifier
 from support.tuned_prompts import PAIR, acquire_backbone, save_backbone, save_prompt
@@ -34,18 +32,14 @@ def expected(tuned, backbone):
 
 
 @pytest.fixture
-def supmer(tuned, backbone, tmp_path, monkeypatch, capsys):
+def supmer(tuned, backbone, tmp_path, monkeypatch, command_line):
     """Run `supmer predict` in an empty folder: the exit code, the lines of output, and what else it said."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments, prompt=tuned, given=backbone, stdin=b""):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         named = ["--prompt", prompt, *(["--backbone", given] if given else []), *arguments]
-        monkeypatch.setattr(sys, "argv", ["supmer", "predict", *map(str, named)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        out, err = capsys.readouterr()
-        return left.value.code, [json.loads(line) for line in out.splitlines()], err
+        code, out, err = command_line("predict", *named, stdin=stdin)
+        return code, [json.loads(line) for line in out.splitlines()], err
 
     return run
 
@@ -219,8 +213,6 @@ def test_a_stream_is_answered_while_it_goes_on(tuned, backbone, tmp_path, expect
         assert process.wait() == 0
 
 
-def test_the_help_has_examples(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["supmer", "predict", "--help"])
-    with pytest.raises(SystemExit):
-        main()
-    assert "supmer predict --prompt artifacts/tuned/movies/supmer --data new.jsonl" in capsys.readouterr().out
+def test_the_help_has_examples(command_line):
+    _, out, _ = command_line("predict", "--help")
+    assert "supmer predict --prompt artifacts/tuned/movies/supmer --data new.jsonl" in out

@@ -192,7 +192,7 @@ class TestClusters:
         assert code == 0
         assert out.splitlines() == [
             "sp: 20 clusters of 3,900 sentences",
-            "  cluster 19: 290 sentences, with what was 40",
+            "  cluster 19: 290 sentences, including the former 40",
             "      0.500  Topic 19 of sp, number 0.",
             "      1.500  Topic 19 of sp, number 1.",
             "  cluster 18: 280 sentences",

@@ -77,7 +77,7 @@ def test_json_holds_every_type_and_repeated_column(supmer):
 
 
 def test_a_query_comes_from_standard_input(supmer):
-    assert supmer("sql", "-", "--format", "csv", stdin="SELECT 7 AS x\n")[1] == "x\n7\n"
+    assert supmer("sql", "-", "--format", "csv", stdin=b"SELECT 7 AS x\n")[1] == "x\n7\n"
 
 
 def test_without_a_query_the_views_are_listed(supmer):

@@ -1,18 +1,16 @@
 """`supmer tune`: a user's own file becomes a prompt, with no registry entry; what is wrong is said in one line."""
 
 import shutil
-import sys
 from dataclasses import replace
 
 import orjson
 import pytest
 
-from conftest import REPOSITORY
-from flows.cli import main
 from storage.prompts.prompt_artifact import read_prompt
-from support.training_room import save_backbone
+from support.training_room import save_models
 from support.tuning_room import write_learned, write_rows
 from support.vector_corpus import Corpus
+from support.workspaces import REPOSITORY
 
 QUICK = ("--shots", "3", "--seeds", "1,2", "--learning-rates", "0.1,1.0", "--epochs", "3")
 SETTINGS = ("-S", "metatrain.prompt_tokens=3", "-S", "metatrain.template=sentinel", "-S", "tune.max_length=40")
@@ -20,14 +18,11 @@ SETTINGS = ("-S", "metatrain.prompt_tokens=3", "-S", "metatrain.template=sentine
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    for role in ("backbone", "embedder"):
-        save_backbone(folder / role)
-    return folder
+    return save_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture
-def supmer(tmp_path, models, monkeypatch, capsys):
+def supmer(tmp_path, models, monkeypatch, command_line):
     """The command in a small workspace: arguments to exit code, output and errors."""
     shutil.copyfile(REPOSITORY / "params.yaml", tmp_path / "params.yaml")
     (tmp_path / "dvc.yaml").write_text("stages: {}\n")
@@ -39,11 +34,7 @@ def supmer(tmp_path, models, monkeypatch, capsys):
 
     def call(*arguments):
         monkeypatch.chdir(tmp_path / "elsewhere")  # the command goes to the workspace's root
-        monkeypatch.setattr(sys, "argv", ["supmer", "tune", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
+        return command_line("tune", *arguments)
 
     return call
 
@@ -96,7 +87,7 @@ def test_it_starts_from_a_prompt_with_words_and_a_template_of_ones_own(supmer, t
         (("--data", "mine.jsonl", "--seeds", "1,1"), "--seeds 1,1: name each value once"),
         (("--data", "mine.jsonl", "--output", "mine.jsonl/x"), "mine.jsonl: name another place"),
         (("--data", "mine.jsonl", "--prompt", "no-such"), "no config.json in it"),
-        (("--data", "mine.jsonl", "--prompt", "wide", "--init", "normal"), "the one or the other"),
+        (("--data", "mine.jsonl", "--prompt", "wide", "--init", "normal"), "leave the other out"),
         (("--data", "mine.jsonl", "--backbone", "no-such"), "give the folder of a model"),
         (("--data", "mine.jsonl", "--template", "{text} {other}"), "other"),
     ],

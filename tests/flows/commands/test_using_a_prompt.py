@@ -1,10 +1,8 @@
 """What docs/using-a-prompt.md tells a person to type works, in the order in which it stands there."""
 
-import io
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ import torch
 from peft import PromptTuningConfig, TaskType, get_peft_model
 from transformers import AutoModelForSeq2SeqLM
 
-from flows.cli import main
 from support.tuned_prompts import acquire_backbone, save_backbone, save_prompt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -49,18 +46,14 @@ def released_shapes():
     return {"u": (16, 3), "v": (3, 16), "bias": (16,)}
 
 
-def run(command, monkeypatch):
+def run(command, command_line):
     before, _, after = command.rpartition(" | ")
     words = shlex.split(after)
     given = " ".join(shlex.split(before)[1:])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode() + b"\n")))
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit) as left:
-        main()
-    return left.value.code
+    return command_line(*words[1:], stdin=given.encode() + b"\n")
 
 
-def test_every_command_works(room, monkeypatch, capsys):
+def test_every_command_works(room, monkeypatch, command_line):
     assert len(COMMANDS) >= 9
     for command in COMMANDS:
         here = room
@@ -68,11 +61,10 @@ def test_every_command_works(room, monkeypatch, capsys):
             here = room.parent / "elsewhere"
             (here / "new.jsonl").write_text((room / "new.jsonl").read_text())
         monkeypatch.chdir(here)
-        code = run(command.replace(ELSEWHERE, "t5"), monkeypatch)
-        said = capsys.readouterr()
-        assert code == 0, f"{command}: {said.err}"
+        code, out, err = run(command.replace(ELSEWHERE, "t5"), command_line)
+        assert code == 0, f"{command}: {err}"
         if "predict" in command and "--output" not in command:
-            lines = [json.loads(line) for line in said.out.splitlines()]
+            lines = [json.loads(line) for line in out.splitlines()]
             assert len(lines) == (1 if command.startswith("echo") else 2)
             assert all(line.keys() == {"predicted", "probabilities"} for line in lines)
     kept = [json.loads(line) for line in (room / "labels.jsonl").read_text().splitlines()]

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from conftest import Workspace
+from support.workspaces import Workspace
 
 SENTENCES, METRICS = "data/corpus/sentences/*.parquet", "data/metrics/sample.json"
 BYTES = b"\0damage\0"

@@ -1,21 +1,13 @@
 """inputs.yaml: the local sources of params.yaml, for dvc.yaml."""
 
 import threading
-from dataclasses import dataclass, field
 
 import pytest
 from ruamel.yaml import YAML
 
 from flows.dvc_state.local_inputs import in_columns, sync
 from storage.errors import InputError
-
-
-@dataclass
-class Wanted:
-    corpus: dict = field(default_factory=dict)
-    datasets: dict = field(default_factory=dict)
-    backbone: str = "hf:google-t5/t5-small"
-    embedder: str = "hf:org/embedder"
+from support.wanted_sources import Wanted
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import orjson
 import pytest
 from ruamel.yaml import YAML
 
-from conftest import write_corpus
 from storage.sources.source import read_manifest
+from support.workspaces import write_corpus
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from conftest import Workspace, write_corpus
 from support.dying import digests, flow_states, outputs, partials, wait_until_gone
+from support.workspaces import Workspace, write_corpus
 
 STOP_SECONDS = 15  # five are promised; other tests run beside this one
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from conftest import BIN
+from support.workspaces import BIN
 
 
 @pytest.fixture

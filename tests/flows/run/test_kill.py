@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from conftest import Workspace, write_corpus
 from storage.lineage.events import read_events, run_that_made
 from storage.lockfile import read_pipeline
 from support.dying import digests, flow_states, kill_at, outputs, partials, wait_until_gone
 from support.killed import Moment
+from support.workspaces import Workspace, write_corpus
 from tasks.stage.contract import MARKER
 
 # DVC links an output's files to its cache one by one, each deleted first: for that instant one may be missing.

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 import test_dask
-from ruamel.yaml import YAML
 from test_kill import Versions, assert_recorded, assert_whole, finished, grown
 
-from conftest import REPOSITORY, Workspace, lay_out, write_corpus
 from support.dying import digests, flow_states, kill_at, outputs, partials, wait_until_gone
 from support.killed import Moment
 from support.made_once import made_once
+from support.workspaces import Workspace, lay_out, write_corpus
 
 STAGES = ("acquire", "sample", "embed", "cluster", "materialize")
 SETTINGS = (
@@ -40,13 +39,9 @@ def template(tmp_path_factory, tiny_models, prefect_api):
     """A workspace of all stages up to the tasks, in which `supmer run` has ended well."""
 
     def make(root):
-        lay_out(root, tiny_models)
+        lay_out(root, tiny_models, ("local", *STAGES))
         for seed, name in enumerate(("first", "second")):  # a shard each; the file that is added makes two
             write_corpus(root / "texts" / f"{name}.jsonl", seed, 24)
-        pipeline = YAML(typ="safe").load((REPOSITORY / "dvc.yaml").read_text())
-        with (root / "dvc.yaml").open("w") as file:
-            stages = {name: pipeline["stages"][name] for name in ("local", *STAGES)}
-            YAML(typ="safe").dump({"vars": pipeline["vars"], "stages": stages}, file)
         workspace = Workspace(root, prefect_api)
         workspace.git("init", "--quiet")
         workspace.run("run", *ONE_WORKER, *(part for setting in SETTINGS for part in ("-S", setting)))

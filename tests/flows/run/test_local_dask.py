@@ -3,7 +3,7 @@
 import sys
 import textwrap
 
-from conftest import Workspace
+from support.workspaces import Workspace
 
 PROGRAM = textwrap.dedent("""
     import sys

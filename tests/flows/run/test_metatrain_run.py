@@ -6,13 +6,12 @@ import time
 
 import orjson
 import pytest
-from ruamel.yaml import YAML
 
-from conftest import REPOSITORY, Workspace, lay_out
 from storage.prompts.checkpoints import last_checkpoint
 from support.task_tables import write_tasks
-from support.training_room import COUNTS, save_backbone, write_centroids
+from support.training_room import COUNTS, save_models, write_centroids
 from support.vector_corpus import Corpus
+from support.workspaces import Workspace, lay_out
 
 SETTINGS = (
     "metatrain.template=sentinel",
@@ -32,13 +31,8 @@ PROMPT = "artifacts/prompt/supmer/prompt.safetensors"
 def furnished(tmp_path_factory, prefect_api):
     """A workspace whose only stage is metatrain, with what earlier stages would have left."""
     root = tmp_path_factory.mktemp("metatrain")
-    models = tmp_path_factory.mktemp("models")
-    for role in ("backbone", "embedder"):
-        save_backbone(models / role)
-    lay_out(root, models)
-    pipeline = YAML(typ="safe").load((REPOSITORY / "dvc.yaml").read_text())
-    with (root / "dvc.yaml").open("w") as file:
-        YAML(typ="safe").dump({"stages": {"metatrain": pipeline["stages"]["metatrain"]}}, file)
+    models = save_models(tmp_path_factory.mktemp("models"))
+    lay_out(root, models, ["metatrain"])
     Corpus(root, {}).link_models(models)
     for split in ("train", "validation"):
         write_tasks(root / "data/tasks", COUNTS, split)

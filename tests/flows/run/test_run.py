@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from conftest import BIN, write_corpus
 from storage.lockfile import cache_folder, directory_object, object_path, read_pipeline
 from support.dying import outputs
+from support.workspaces import BIN, write_corpus
 
 
 @pytest.fixture

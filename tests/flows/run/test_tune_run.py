@@ -6,13 +6,12 @@ import time
 
 import orjson
 import pytest
-from ruamel.yaml import YAML
 
-from conftest import REPOSITORY, Workspace, lay_out
 from storage.prompts.checkpoints import last_checkpoint
-from support.training_room import save_backbone
+from support.training_room import save_models
 from support.tuning_room import link_sets, write_learned, write_sets
 from support.vector_corpus import Corpus
+from support.workspaces import Workspace, lay_out
 
 SETS = ("movies", "products", "editorials", "tweets")
 SETTINGS = (
@@ -35,13 +34,8 @@ PROMPTS = "artifacts/tuned/movies"
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory, prefect_api):
     """A workspace whose only stage is tune, with what earlier stages would have left."""
-    root, models = tmp_path_factory.mktemp("tune"), tmp_path_factory.mktemp("models")
-    for role in ("backbone", "embedder"):
-        save_backbone(models / role)
-    lay_out(root, models)
-    pipeline = YAML(typ="safe").load((REPOSITORY / "dvc.yaml").read_text())
-    with (root / "dvc.yaml").open("w") as file:
-        YAML(typ="safe").dump({"stages": {"tune": pipeline["stages"]["tune"]}}, file)
+    root, models = tmp_path_factory.mktemp("tune"), save_models(tmp_path_factory.mktemp("models"))
+    lay_out(root, models, ["tune"])
     Corpus(root, {}).link_models(models)
     write_sets(root / "sets", SETS)
     link_sets(root, root / "sets", SETS)

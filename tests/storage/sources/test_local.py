@@ -3,7 +3,6 @@
 import os
 import shutil
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,7 @@ from storage.sources.local import (
     written_folder,
 )
 from storage.sources.source import NamedSource, parse_spec
-
-
-@dataclass
-class Wanted:
-    corpus: dict = field(default_factory=dict)
-    datasets: dict = field(default_factory=dict)
-    backbone: str = "hf:google-t5/t5-small"
-    embedder: str = "hf:org/embedder"
+from support.wanted_sources import Wanted
 
 
 @pytest.fixture
@@ -116,7 +108,7 @@ class TestFiles:
     def test_what_dvcignore_names_outside_the_workspace_must_still_be_something_dvc_can_hash(self, root, texts):
         (root / ".dvcignore").write_text("deep/\n")
         (texts / "deep/gone").symlink_to("nowhere")
-        with pytest.raises(InputError, match="deep/gone: a link that leads nowhere"):
+        with pytest.raises(InputError, match="deep/gone: a link whose target does not exist"):
             local_files(root, source(f"path:{texts}"))
         shutil.copytree(texts, root / "own", symlinks=True)
         assert list(local_files(root, source("path:own"))) == ["a.txt", "b.txt"]
@@ -158,7 +150,7 @@ class TestRefused:
 
     def test_a_missing_path_names_parameter_path_and_remedy(self, root):
         assert self.refusal(root, "path:/no/such/place") == (
-            "acquire.corpus.news: /no/such/place: no such file or folder: give one that is there, "
+            "acquire.corpus.news: /no/such/place: no such file or folder: give one that exists, "
             "-S acquire.corpus.news=path:/folder/or/file"
         )
 

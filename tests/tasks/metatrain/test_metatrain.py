@@ -13,7 +13,7 @@ from storage.errors import InputError
 from storage.prompts.prompt_artifact import read_prompt
 from support import tiny_tokenizers
 from support.task_tables import write_tasks
-from support.training_room import COUNTS, WIDTH, save_backbone, write_centroids
+from support.training_room import COUNTS, WIDTH, save_models, write_centroids
 from support.vector_corpus import Corpus, contents
 from tasks.metatrain import stage as metatrain
 
@@ -31,10 +31,7 @@ SMALL = {"prompt_tokens": 3, "steps": 4, "validate_every": 2, "max_length": 64, 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    for role in ("backbone", "embedder"):
-        save_backbone(folder / role)
-    return folder
+    return save_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from storage import paths
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import PromptArtifact, prompt_hash, read_prompt, write_prompt
 from support import added_method
-from support.training_room import save_backbone
+from support.training_room import save_models
 from support.tuning_room import link_sets, write_learned, write_sets
 from support.vector_corpus import Corpus, contents
 from tasks import methods
@@ -50,8 +50,7 @@ METATRAIN = {"prompt_tokens": 3, "variants": ["supmer", "without-mgr", "ppt"], "
 def furniture(tmp_path_factory):
     """Models, labeled sets and learned prompts."""
     folder = tmp_path_factory.mktemp("furniture")
-    for role in ("backbone", "embedder"):
-        save_backbone(folder / "models" / role)
+    save_models(folder / "models")
     write_sets(folder / "sets", SETS)
     write_sets(folder / "sets", ["pairs"], labels=3, pairs=True)
     for seed, name in enumerate(("supmer", "without-mgr", "ppt-sp", "ppt-ss")):
