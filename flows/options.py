@@ -95,8 +95,8 @@ def overlaid(root: Path, settings: Sequence[str]) -> tuple[Params, dict[str, Any
 
     params.yaml is not changed.
     """
-    document, params, found = _applied(root, settings)
-    return params, dict(document.values) if found else None
+    document, params, changed = _applied(root, settings)
+    return params, dict(document.values) if changed else None
 
 
 def persisted(root: Path, settings: Sequence[str]) -> tuple[Params, list[str]]:
@@ -107,10 +107,10 @@ def persisted(root: Path, settings: Sequence[str]) -> tuple[Params, list[str]]:
     """
     from tasks.params.file import save
 
-    document, params, found = _applied(root, settings)
-    if found:
+    document, params, changed = _applied(root, settings)
+    if changed:
         save(document)
-    return params, [str(change) for change in found]
+    return params, [str(change) for change in changed]
 
 
 def _applied(root: Path, settings: Sequence[str]) -> tuple[Document, Params, list[Change]]:
@@ -142,7 +142,7 @@ def _whole(document: Document, params: Params) -> Params:
     missing = [
         f"{document.path.name}: {key}: is missing: add it (its default is {value})"
         for key, value in flatten(params.model_dump()).items()
-        if key not in written and not any(one.startswith(f"{key}.") for one in written)
+        if key not in written and not any(other.startswith(f"{key}.") for other in written)
     ]
     if missing:
         raise InputError("\n".join(missing))

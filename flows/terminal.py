@@ -19,7 +19,7 @@ NARROWEST = 6
 def printable(value: object) -> str:
     """Return a value as one line of text; control characters in a corpus never reach the terminal."""
     text = NULL if value is None else str(value)
-    return "".join(one if one.isprintable() else "↵" if one == "\n" else "·" for one in text)
+    return "".join(character if character.isprintable() else "↵" if character == "\n" else "·" for character in text)
 
 
 def size(count: int | None) -> str:

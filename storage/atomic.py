@@ -42,7 +42,7 @@ def refuse_place(folder: Path) -> None:
     """Raise InputError if a new folder cannot be created at `folder`, or if something already exists there."""
     if folder.exists() or folder.is_symlink():
         raise InputError(f"{folder}: already exists: name a new folder")
-    above = next(one for one in folder.absolute().parents if one.exists())
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         raise InputError(f"{folder}: cannot create a folder in {above}: name another place")
 

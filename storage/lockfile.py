@@ -70,13 +70,13 @@ class Pipeline:
 
     def outputs(self) -> dict[str, str]:
         """Return the data outputs, each with the stage that makes it, in the order of dvc.yaml."""
-        found = {path: stage.name for stage in self.declared.values() for path in stage.outputs}
+        makers = {path: stage.name for stage in self.declared.values() for path in stage.outputs}
         reports = {path for stage in self.declared.values() for path in stage.reports}
         for stage in self.current():
             for output in stage.outputs:
                 if output.path not in reports:
-                    found.setdefault(output.path, stage.name)
-        return found
+                    makers.setdefault(output.path, stage.name)
+        return makers
 
     def artifacts(self) -> dict[str, str]:
         """Return all outputs, including metrics and plots, each with the stage that makes it."""
@@ -150,10 +150,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _mapping(content: Mapping[str, Any], key: str, path: Path) -> dict[str, dict[str, Any]]:
-    found = content.get(key) or {}
-    if not isinstance(found, dict) or not all(isinstance(value, dict) for value in found.values()):
+    entries = content.get(key) or {}
+    if not isinstance(entries, dict) or not all(isinstance(value, dict) for value in entries.values()):
         raise InputError(f"{path.name}: `{key}` must map each stage to its entries: restore it from git")
-    return found
+    return entries
 
 
 def _declared_stage(name: str, stage: Mapping[str, Any]) -> DeclaredStage:
@@ -192,13 +192,13 @@ def _locked_stage(name: str, stage: Mapping[str, Any]) -> LockedStage:
 
 def flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested parameters as a flat dictionary with dotted keys."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in parameters.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
+            values |= flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            values[f"{prefix}{key}"] = value
+    return values
 
 
 def cache_folder(root: Path) -> Path:

@@ -55,8 +55,8 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 def provenance(path: Path) -> dict[str, Any]:
     """Return the provenance that a shard was written with."""
     metadata = open_parquet(path).schema_arrow.metadata or {}
-    found: dict[str, Any] = orjson.loads(metadata.get(PROVENANCE_KEY, b"{}"))
-    return found
+    record: dict[str, Any] = orjson.loads(metadata.get(PROVENANCE_KEY, b"{}"))
+    return record
 
 
 def count_rows(path: Path) -> int:

@@ -23,5 +23,5 @@ ANCHOR_KINDS = {
     "mc-cluster": Kind("mc", 1 + CHOICES, CHOICES),
     "ss": Kind("ss", 1, CHOICES),
 }
-KINDS = {name: tuple(kind for kind, one in ANCHOR_KINDS.items() if one.format == name) for name in FORMATS}
-LABELS = {kind: one.labels for kind, one in ANCHOR_KINDS.items()}
+KINDS = {name: tuple(kind for kind, form in ANCHOR_KINDS.items() if form.format == name) for name in FORMATS}
+LABELS = {kind: form.labels for kind, form in ANCHOR_KINDS.items()}

@@ -49,8 +49,8 @@ def _only_prompt() -> Path:
     """Return the only prompt of this workspace; raise InputError if there are several or none."""
     from storage.prompts.prompt_artifact import CONFIG
 
-    found = sorted(path.parent for path in Path(paths.ARTIFACTS).rglob(CONFIG))
-    if len(found) == 1:
-        return found[0]
-    there = ", ".join(map(str, found[:6])) + (" …" if len(found) > 6 else "")
+    folders = sorted(path.parent for path in Path(paths.ARTIFACTS).rglob(CONFIG))
+    if len(folders) == 1:
+        return folders[0]
+    there = ", ".join(map(str, folders[:6])) + (" …" if len(folders) > 6 else "")
     raise InputError(f"--prompt: needed, because {paths.ARTIFACTS} has {there or 'no prompt'}: give the folder of one")

@@ -57,11 +57,11 @@ def command(folder: Path, prompt: Path, regularizer: Path | None) -> None:
     from storage.prompts.prompt_artifact import PromptArtifact, write_prompt
 
     with making_folder(folder) as partial:
-        held = read_official(prompt, regularizer)
+        released = read_official(prompt, regularizer)
         origin = {"prompt": _origin(prompt)} | ({"regularizer": _origin(regularizer)} if regularizer else {})
-        artifact = PromptArtifact(held.prompt, held.regularizer, {**held.about, "imported_from": origin})
+        artifact = PromptArtifact(released.prompt, released.regularizer, {**released.about, "imported_from": origin})
         write_prompt(partial, artifact, _card(artifact, origin))
-    tokens, width = held.prompt.shape
+    tokens, width = released.prompt.shape
     click.echo(
         f"{folder}: a prompt of {tokens} tokens, width {width}, {'with' if regularizer else 'without'} regularizer"
     )

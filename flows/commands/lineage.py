@@ -117,8 +117,8 @@ def _print_stage(stage: StageNode, left: str, printed: set[str]) -> None:
     if stage.code:
         click.echo(f"{below}{'│' if stage.inputs else ' '} code: {', '.join(stage.code)}")
     for acceptance in stage.accepted:
-        told = f"accepted on {acceptance.time[:10]}, although code changed: {printable(acceptance.reason)}"
-        click.echo(f"{below}{'│' if stage.inputs else ' '} {told}")
+        accepted = f"accepted on {acceptance.time[:10]}, although code changed: {printable(acceptance.reason)}"
+        click.echo(f"{below}{'│' if stage.inputs else ' '} {accepted}")
     for number, item in enumerate(stage.inputs):
         last = number == len(stage.inputs) - 1
         _print_artifact(item, f"{below}{'└─ ' if last else '├─ '}", f"{below}{'   ' if last else '│  '}", printed)

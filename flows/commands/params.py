@@ -151,18 +151,20 @@ def diff(first: str | None, second: str | None, *, as_json: bool, settings: tupl
     root = _root()
     after = _named(root, second) if second else overlaid(root, settings)[0]
     if first:
-        found = changes(_named(root, first).model_dump(), after.model_dump())
+        differences = changes(_named(root, first).model_dump(), after.model_dump())
     else:
         nearest = nearest_profile(root, after)
         if nearest is None:
             raise InputError(f"{root / 'profiles'}: no profile to compare with")
-        first, found = nearest
+        first, differences = nearest
     if as_json:
-        sides = {item.key: [None if side is ABSENT else side for side in (item.before, item.after)] for item in found}
+        sides = {
+            item.key: [None if side is ABSENT else side for side in (item.before, item.after)] for item in differences
+        }
         print_json({"from": first, "to": second or PARAMS_FILE, "changes": sides})
         return
-    click.echo(f"{first} → {second or PARAMS_FILE}: {_counted(len(found))}", err=True)
-    for change in found:
+    click.echo(f"{first} → {second or PARAMS_FILE}: {_counted(len(differences))}", err=True)
+    for change in differences:
         click.echo(str(change))
 
 

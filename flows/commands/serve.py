@@ -83,7 +83,10 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
     when = prefect_schedule(cron, every, timezone)
     arguments = [*stages, "--retries", str(retries), "--retry-delay", str(retry_delay), "--runner", runner]
     arguments += ["--workers", str(workers), *(["--dask", address] if address else [])]
-    arguments += [*(["--ranks", str(ranks)] if ranks else []), *(part for one in settings for part in ("-S", one))]
+    arguments += [
+        *(["--ranks", str(ranks)] if ranks else []),
+        *(part for setting in settings for part in ("-S", setting)),
+    ]
     asked = shlex.join(["supmer", *sys.argv[1:]])
     with schedule_lock(root, asked), suppress(KeyboardInterrupt), _server(root, port) as api:
         os.environ["PREFECT_API_URL"] = api  # for the runs
@@ -109,10 +112,10 @@ def _server(root: Path, port: int) -> Iterator[str]:
     from flows.server.lasting_server import announced, start_lasting_server
     from flows.server.ready import wait_until_ready
 
-    given = os.environ.get("PREFECT_API_URL")
-    if not given:
+    configured = os.environ.get("PREFECT_API_URL")
+    if not configured:
         report_is_served()
-    if there := given or announced(root):
+    if there := configured or announced(root):
         wait_until_ready(None, root, there)
         yield there
         return

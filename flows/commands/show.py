@@ -81,10 +81,10 @@ def show_tasks(
     topics = _topics(root, drawn)
     shown = [_shown(task, example, metatrain.template, tokenizer, topics) for task, example in drawn]
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in shown], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([asdict(shown_example) for shown_example in shown], indent=2, ensure_ascii=False))
         return
-    for one in shown:
-        _print_example(one)
+    for shown_example in shown:
+        _print_example(shown_example)
     if tokenizer is None:
         click.echo(f"(texts are not cut: no fast tokenizer in {BACKBONE}, `supmer run acquire` fetches it)", err=True)
 
@@ -153,13 +153,15 @@ def _slot(cluster: int, topic: str | None) -> str:
     return f"⟨μ {cluster}: {cut(topic, TOPIC_CELLS)}⟩" if topic else f"⟨μ {cluster}⟩"
 
 
-def _print_example(one: Shown) -> None:
-    click.echo(click.style(f"{one.kind}  {one.example_id}", bold=True) + f"  {one.role}, label {one.label}")
-    click.echo(f"  input   {printable(one.text)}")
-    click.echo(f"  target  {printable(one.target)}")
-    if one.tokens is not None:
-        longer = f", cut from {one.full_tokens}" if one.full_tokens != one.tokens else ""
-        click.echo(f"  tokens  {one.tokens}{longer}")
+def _print_example(example: Shown) -> None:
+    click.echo(
+        click.style(f"{example.kind}  {example.example_id}", bold=True) + f"  {example.role}, label {example.label}"
+    )
+    click.echo(f"  input   {printable(example.text)}")
+    click.echo(f"  target  {printable(example.target)}")
+    if example.tokens is not None:
+        longer = f", cut from {example.full_tokens}" if example.full_tokens != example.tokens else ""
+        click.echo(f"  tokens  {example.tokens}{longer}")
 
 
 @command.command(name="clusters")
@@ -178,14 +180,20 @@ def show_clusters(form: str | None, number: int, sentences: int, *, as_json: boo
     from storage.queries.views import connect, one_line_errors
 
     with connect(root) as connection, one_line_errors(root):
-        found = [one for one in clusterings(root, connection) if form in {None, one.format}]
-        clusters = {one.format: largest(root, connection, one.format, number, sentences) for one in found}
+        matching = [clustering for clustering in clusterings(root, connection) if form in {None, clustering.format}]
+        clusters = {
+            clustering.format: largest(root, connection, clustering.format, number, sentences)
+            for clustering in matching
+        }
     if as_json:
-        listed = [asdict(one) | {"largest": [asdict(c) for c in clusters[one.format]]} for one in found]
+        listed = [
+            asdict(clustering) | {"largest": [asdict(c) for c in clusters[clustering.format]]}
+            for clustering in matching
+        ]
         click.echo(json.dumps(listed, indent=2, ensure_ascii=False))
         return
-    for one in found:
-        _print_clustering(one, clusters[one.format])
+    for clustering in matching:
+        _print_clustering(clustering, clusters[clustering.format])
 
 
 def _print_clustering(clustering: Clustering, clusters: list[Cluster]) -> None:

@@ -42,43 +42,43 @@ def command(example: str, *, as_json: bool) -> None:
         examples = find_example(connection, views, example)
         if not examples:
             refuse_unknown_example(connection, example)
-        ids = dict.fromkeys(one for found in examples.values() for one in found.sentence_ids) or [example]
-        traces = [_trace(root, connection, one) for one in ids]
+        ids = dict.fromkeys(sentence for row in examples.values() for sentence in row.sentence_ids) or [example]
+        traces = [_trace(root, connection, sentence) for sentence in ids]
     if as_json:
-        listed = {view: list(found.sentence_ids) for view, found in examples.items()}
-        facts = {view: found.facts for view, found in examples.items()}
+        listed = {view: list(row.sentence_ids) for view, row in examples.items()}
+        facts = {view: row.facts for view, row in examples.items()}
         click.echo(json.dumps({"examples": listed, "facts": facts, "traces": traces}, indent=2, default=str))
         return
-    for view, found in examples.items():
-        click.echo(f"example {example} of {view}: sentences {', '.join(found.sentence_ids)}")
-        if found.facts:
-            click.echo("  " + ", ".join(f"{name} {printable(value)}" for name, value in found.facts.items()))
+    for view, row in examples.items():
+        click.echo(f"example {example} of {view}: sentences {', '.join(row.sentence_ids)}")
+        if row.facts:
+            click.echo("  " + ", ".join(f"{name} {printable(value)}" for name, value in row.facts.items()))
     for trace in traces:
         _print(trace)
 
 
-def _trace(root: Path, connection: DuckDBPyConnection, given: str) -> dict[str, Any]:
+def _trace(root: Path, connection: DuckDBPyConnection, identity: str) -> dict[str, Any]:
     from storage.errors import InputError
     from storage.lineage.tracing import clusters_of, document_record, exclusions, find_document, sentences_around
 
-    prefix, colon, index = given.partition(":")
+    prefix, colon, index = identity.partition(":")
     if colon and index.isdecimal() and (labeled := _labeled_example(root, prefix, int(index))):
         return {"dataset": prefix, "row": int(index)} | labeled
     if colon and not index.isdecimal():
-        raise InputError(f"{given}: the index of a sentence, after the colon, is a number from 0")
+        raise InputError(f"{identity}: the index of a sentence, after the colon, is a number from 0")
     document = find_document(connection, prefix)
     record = document_record(connection, document)
-    found: dict[str, Any] = {"document_id": document, "document": record}
-    found["excluded"] = exclusions(connection, document)
+    trace: dict[str, Any] = {"document_id": document, "document": record}
+    trace["excluded"] = exclusions(connection, document)
     if colon:
-        found["sentence"] = int(index)
-        found["sentences"] = sentences_around(connection, document, int(index))
-        if int(index) not in {row["index"] for row in found["sentences"]}:
-            raise InputError(f"{given}: no such sentence is kept: {_sentence_range(record)}")
-        found["clusters"] = clusters_of(connection, document, int(index))
-    origins = [record] if record else found["excluded"]
-    found["origins"] = [_origin(root, row) for row in origins]
-    return found
+        trace["sentence"] = int(index)
+        trace["sentences"] = sentences_around(connection, document, int(index))
+        if int(index) not in {row["index"] for row in trace["sentences"]}:
+            raise InputError(f"{identity}: no such sentence is kept: {_sentence_range(record)}")
+        trace["clusters"] = clusters_of(connection, document, int(index))
+    origins = [record] if record else trace["excluded"]
+    trace["origins"] = [_origin(root, row) for row in origins]
+    return trace
 
 
 def _labeled_example(root: Path, name: str, row: int) -> dict[str, Any] | None:
@@ -95,15 +95,15 @@ def _labeled_example(root: Path, name: str, row: int) -> dict[str, Any] | None:
     source = next((source for source in sources if source.name == name), None)
     if source is None:
         return None
-    found = {"spec": source.spec, "licence": source.licence}
+    facts = {"spec": source.spec, "licence": source.licence}
     try:
         place = place_of(training_files(source), root, row)
     except InputError as error:  # the facts of the set are still known
-        return found | {"file": None, "problem": str(error)}
+        return facts | {"file": None, "problem": str(error)}
     if place is None:
-        return found | {"file": None, "problem": "its training files have fewer rows"}
+        return facts | {"file": None, "problem": "its training files have fewer rows"}
     file, row_in_file = place
-    return found | {"file": {"path": file.path, "row": row_in_file, "bytes": file.bytes, "sha256": file.sha256}}
+    return facts | {"file": {"path": file.path, "row": row_in_file, "bytes": file.bytes, "sha256": file.sha256}}
 
 
 def _sentence_range(record: dict[str, Any] | None) -> str:
@@ -147,7 +147,7 @@ def _print(trace: dict[str, Any]) -> None:
         if chosen:
             click.echo(f"         characters {row['start']:,}–{row['end']:,} of the document, {row['words']} words")
     if clusters := trace.get("clusters"):
-        listed = ", ".join(f"{name} {'dropped' if one is None else one}" for name, one in clusters.items())
+        listed = ", ".join(f"{name} {'dropped' if cluster is None else cluster}" for name, cluster in clusters.items())
         click.echo(f"  clusters  {listed}")
     if record := trace["document"]:
         facts = ", ".join(f"{record[name]:,} {name}" for name in ("words", "sentences", "bytes") if name in record)

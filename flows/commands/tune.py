@@ -98,8 +98,8 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
         _verbalizer(options["verbalizer"]),
         max_length=length,
     )
-    given = options["backbone"]
-    source = read_manifest(root / paths.BACKBONE)[0] if given is None else folder_source(given)
+    folder = options["backbone"]
+    source = read_manifest(root / paths.BACKBONE)[0] if folder is None else folder_source(folder)
     tuning = Tuning(
         dataset=dataset.name,
         method=Path(start_name).name,
@@ -120,7 +120,7 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
         start_name=start_name,
         test_limit=tune.test_examples,
         backbone=root / source.folder,
-        about=backbone_about(source, start, options["prompt"], given),
+        about=backbone_about(source, start, options["prompt"], folder),
         work=root / paths.OWN_TUNING,
         checkpoint_seconds=tune.checkpoint_seconds,
     )

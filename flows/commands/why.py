@@ -34,8 +34,8 @@ def command(stage: str, as_json: bool, settings: tuple[str, ...]) -> None:
     versions = {str(out): str(out.hash_info.value) for out in session.pipeline.stage(stage).outs}
     accepted = acceptances(read_events(session.root), stage, versions)
     if as_json:
-        told = {"accepted": accepted, "reads": reads, "writes": node.outputs, "after": node.upstream}
-        print_json(steps[stage].as_json() | told)
+        details = {"accepted": accepted, "reads": reads, "writes": node.outputs, "after": node.upstream}
+        print_json(steps[stage].as_json() | details)
         return
     click.echo(f"{stage}: {node.description}")
     click.echo(f"  {steps[stage].action}:")

@@ -188,11 +188,11 @@ def require(names: Iterable[str], name: str) -> None:
 
 def ancestors(by_name: dict[str, Node], name: str) -> set[str]:
     """Return the names of all stages that a stage depends on, directly or indirectly."""
-    found: set[str] = set()
+    above: set[str] = set()
     waiting = list(by_name[name].upstream)
     while waiting:
         current = waiting.pop()
-        if current not in found and current in by_name:
-            found.add(current)
+        if current not in above and current in by_name:
+            above.add(current)
             waiting.extend(by_name[current].upstream)
-    return found
+    return above

@@ -66,13 +66,13 @@ def assess(
         if not inputs and not outputs:
             kept = f"{_count(stage.deps, 'input')} and {_count(stage.outs, 'output')} are as dvc.lock has them"
             return Freshness(name, "fresh", (kept,))
-        held = {} if inputs else {str(out): out.hash_info for out in stage.outs}
+        cached = {} if inputs else {str(out): out.hash_info for out in stage.outs}
         known = params is None or not inputs  # the cache cannot be asked about hypothetical parameters
         restorable = known and _in_cache(repo, stage, back, changed=bool(inputs))
     reasons = [*inputs, *outputs]
     texts, kinds = tuple(reason.text for reason in reasons), frozenset(reason.kind for reason in reasons)
     if restorable:
-        return Freshness(name, "restorable", texts, kinds, held)
+        return Freshness(name, "restorable", texts, kinds, cached)
     return Freshness(name, "stale", texts, kinds)
 
 
@@ -193,10 +193,10 @@ def _parameter_reasons(dep: Any, params: Mapping[str, Any] | None) -> Iterator[s
 
 def _at(params: Mapping[str, Any], key: str) -> Any:
     """Return a section or, for a dotted key, one of its values; None if there is none."""
-    found: Any = params
+    value: Any = params
     for part in key.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def differences(old: Any, new: Any, name: str) -> Iterator[tuple[str, str, str]]:

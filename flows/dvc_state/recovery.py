@@ -82,10 +82,13 @@ def _mend_claims(pipeline: Pipeline, dead: Holder) -> None:
             return
         try:
             claims = orjson.loads(path.read_bytes())
-            read = {place: [one for one in held if lives(one)] for place, held in claims.get("read", {}).items()}
-            write = {place: held for place, held in claims.get("write", {}).items() if lives(held)}
+            read = {
+                place: [reader for reader in claimed if lives(reader)]
+                for place, claimed in claims.get("read", {}).items()
+            }
+            write = {place: claimed for place, claimed in claims.get("write", {}).items() if lives(claimed)}
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
             remove(path)
         else:
-            left = {"read": {place: held for place, held in read.items() if held}, "write": write}
+            left = {"read": {place: claimed for place, claimed in read.items() if claimed}, "write": write}
             write_bytes(path, orjson.dumps(left))

@@ -26,7 +26,7 @@ def announce(
 ) -> None:
     """Append one event to the log; COMPLETE and OTHER events list the inputs and outputs with DVC's hashes."""
     stage = pipeline.stage(node.name)
-    told = state in {"COMPLETE", "OTHER"}
+    complete = state in {"COMPLETE", "OTHER"}
     emit(
         pipeline.root,
         StageEvent(
@@ -34,8 +34,10 @@ def announce(
             state=state,
             run_id=run_id,
             time=time,
-            inputs=tuple(_artifact(pipeline.root, dep) for dep in stage.deps if told and not hasattr(dep, "params")),
-            outputs=tuple(_artifact(pipeline.root, out) for out in stage.outs if told),
+            inputs=tuple(
+                _artifact(pipeline.root, dep) for dep in stage.deps if complete and not hasattr(dep, "params")
+            ),
+            outputs=tuple(_artifact(pipeline.root, out) for out in stage.outs if complete),
             parameters={name: dep.read_params()[name] for dep in stage.deps for name in getattr(dep, "params", ())},
             git_commit=git_commit(pipeline.root),
             prefect_run_id=_prefect_run(),

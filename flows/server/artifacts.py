@@ -70,7 +70,12 @@ def page(node: Node, why: tuple[str, ...], record: dict[str, Any]) -> str:
     figures["peak memory"] = size(record.get("peak_memory_bytes"))
     known = {"rows", "output_bytes", "seconds", "peak_memory_bytes"}
     figures |= {name: value for name, value in _flat(record).items() if name not in known}
-    lines = ["## Why it ran", "", *(f"- {_text(one)}" for one in why), ""]  # Prefect shows name and description above
+    lines = [
+        "## Why it ran",
+        "",
+        *(f"- {_text(reason)}" for reason in why),
+        "",
+    ]  # Prefect shows name and description above
     lines += ["## Result", "", "| figure | value |", "|---|---|"]
     lines += [f"| {_text(name)} | {_text(value)} |" for name, value in figures.items()]
     lines += ["", "Written: " + ", ".join(f"`{path}`" for path in node.outputs), ""]
@@ -79,13 +84,13 @@ def page(node: Node, why: tuple[str, ...], record: dict[str, Any]) -> str:
 
 def _flat(record: dict[str, Any], prefix: str = "") -> Row:
     """Return the figures of a nested record by dotted names."""
-    found: Row = {}
+    figures: Row = {}
     for name, value in record.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{prefix}{name}.")
+            figures |= _flat(value, f"{prefix}{name}.")
         elif not isinstance(value, list):
-            found[f"{prefix}{name}"] = value
-    return found
+            figures[f"{prefix}{name}"] = value
+    return figures
 
 
 def _text(value: object) -> str:
@@ -150,10 +155,10 @@ def _scores(root: Path, _record: dict[str, Any]) -> list[Row]:
     import pyarrow.parquet as pq
 
     columns = ["dataset", "tested_on", "method", "shots", "chosen", "score"]
-    found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    scores_by_key: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for row in pq.read_table(root / paths.SCORES, columns=columns).to_pylist():
         if row["chosen"] and row["score"] is not None:
-            found[row["dataset"], row["tested_on"], row["method"], row["shots"]].append(row["score"])
+            scores_by_key[row["dataset"], row["tested_on"], row["method"], row["shots"]].append(row["score"])
     return [
         dict(zip(("dataset", "tested on", "method", "shots"), key, strict=True))
         | {
@@ -161,7 +166,7 @@ def _scores(root: Path, _record: dict[str, Any]) -> list[Row]:
             "deviation": round(statistics.stdev(scores), 4) if len(scores) > 1 else None,
             "seeds": len(scores),
         }
-        for key, scores in sorted(found.items())
+        for key, scores in sorted(scores_by_key.items())
     ]
 
 

@@ -38,8 +38,8 @@ def add_evidence(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
 
 def _add_counts(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
     try:
-        found = orjson.loads(path.read_bytes())["by_format"]
-        rows = [(name, split, int(count)) for split, counts in found.items() for name, count in counts.items()]
+        by_format = orjson.loads(path.read_bytes())["by_format"]
+        rows = [(name, split, int(count)) for split, counts in by_format.items() for name, count in counts.items()]
     except (ValueError, KeyError, AttributeError, TypeError):
         return  # `supmer verify` reports a damaged file, whose hash differs
     connection.execute("CREATE TEMP TABLE promised_tasks (format VARCHAR, split VARCHAR, tasks BIGINT)")
@@ -65,23 +65,23 @@ def _add_labeled(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
 def _batches(root: Path, source: AcquiredSource) -> Iterator[pa.Table]:
     files = training_files(source)
     numbers = numbered_labels({row.label for row in read_rows(files, root)}, label_names(source, root), source.name)
-    held: list[LabeledRow] = []
+    batch: list[LabeledRow] = []
 
     def table() -> pa.Table:
         return pa.table(
             [
-                [source.name] * len(held),
-                [f"{source.name}:{row.row}" for row in held],
-                [list(row.texts) for row in held],
-                [numbers[row.label] for row in held],
+                [source.name] * len(batch),
+                [f"{source.name}:{row.row}" for row in batch],
+                [list(row.texts) for row in batch],
+                [numbers[row.label] for row in batch],
             ],
             schema=_ROWS,
         )
 
     for row in read_rows(files, root):
-        held.append(row)
-        if len(held) == _BATCH_ROWS:
+        batch.append(row)
+        if len(batch) == _BATCH_ROWS:
             yield table()
-            held = []
-    if held:
+            batch = []
+    if batch:
         yield table()

@@ -34,7 +34,7 @@ _NEXT = """(SELECT example_id, kind, label, candidate,
 _ANCHORS = """(SELECT task_id, role, sentence_ids[1] AS id FROM tasks WHERE kind IN ('sp-cluster', 'mc-cluster'))"""
 _PARTNERS = """(SELECT task_id, role, example_id, sentence_ids[1] AS anchor, sentence_ids[label + 2] AS partner
     FROM tasks WHERE kind = 'mc-cluster' OR kind = 'sp-cluster' AND label = 0)"""
-_KINDS = ", ".join(f"('{kind}', '{one.format}', {one.parts}, {one.labels})" for kind, one in ANCHOR_KINDS.items())
+_KINDS = ", ".join(f"('{kind}', '{form.format}', {form.parts}, {form.labels})" for kind, form in ANCHOR_KINDS.items())
 
 CLAIMS = (
     TaskClaim(

@@ -79,15 +79,15 @@ class Hashes:
             todo[stat.st_dev, stat.st_ino] = (path, stat.st_size)
         meter = Meter(sum(size for _, size in todo.values()), told)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = pool.map(lambda entry: _digest(algorithm, entry[0], meter), todo.values())
-            self._digests = dict(zip(todo, found, strict=True))
+            digests = pool.map(lambda entry: _digest(algorithm, entry[0], meter), todo.values())
+            self._digests = dict(zip(todo, digests, strict=True))
 
     def __getitem__(self, path: Path) -> str | None:
         return self._digests[self._inodes[path]]
 
-    def same_file(self, one: Path, other: Path) -> bool:
+    def same_file(self, first: Path, second: Path) -> bool:
         """True if two paths are links to the same file."""
-        return self._inodes[one] == self._inodes[other]
+        return self._inodes[first] == self._inodes[second]
 
 
 def _digest(algorithm: str, path: Path, meter: Meter) -> str | None:

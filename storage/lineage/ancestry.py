@@ -56,28 +56,28 @@ class ArtifactNode:
     stage: StageNode | None
 
 
-def resolve(pipeline: Pipeline, given: str, here: Path) -> list[str]:
-    """Return the artifacts that `given` names: a path, a file inside an artifact, a stage or a view.
+def resolve(pipeline: Pipeline, name: str, here: Path) -> list[str]:
+    """Return the artifacts that `name` names: a path, a file inside an artifact, a stage or a view.
 
     A path is relative to `here` or to the workspace. Raise InputError if nothing is found.
     """
     artifacts = pipeline.artifacts()
-    absolute = Path(os.path.normpath(here / given))
-    candidates = [os.path.normpath(given)]
+    absolute = Path(os.path.normpath(here / name))
+    candidates = [os.path.normpath(name)]
     if absolute.is_relative_to(pipeline.root):
         candidates.insert(0, str(absolute.relative_to(pipeline.root)))
     for candidate in candidates:
         for path in (candidate, *map(str, Path(candidate).parents)):
             if path in artifacts:
                 return [path]
-    named = [path for path, stage in artifacts.items() if given in {stage, stage.partition("@")[0]}]
-    found = named or [path for path in artifacts if Path(path).name == given]
-    if not found:
+    named = [path for path, stage in artifacts.items() if name in {stage, stage.partition("@")[0]}]
+    matching = named or [path for path in artifacts if Path(path).name == name]
+    if not matching:
         names = {*artifacts, *artifacts.values(), *(Path(path).name for path in artifacts)}
-        near = difflib.get_close_matches(given, sorted(names), n=3)
+        near = difflib.get_close_matches(name, sorted(names), n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`supmer lineage` lists them"
-        raise InputError(f"{given}: neither an output of dvc.yaml nor a stage: {hint}")
-    return found
+        raise InputError(f"{name}: neither an output of dvc.yaml nor a stage: {hint}")
+    return matching
 
 
 def file_md5_in(pipeline: Pipeline, artifact: str, file: str) -> str | None:

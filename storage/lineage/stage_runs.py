@@ -44,20 +44,20 @@ def stages_above(root: Path, inputs: Sequence[str]) -> tuple[list[StageFacts], t
     # A forced run may write the same bytes again. The first run that wrote them is reported, so that the same inputs
     # give the same report.
     events = list(reversed(read_events(root)))
-    found: dict[str, StageFacts] = {}
+    facts: dict[str, StageFacts] = {}
     depth: dict[str, int] = {}
 
     def visit(paths: Sequence[str]) -> tuple[str, ...]:
         above = {stage.name: stage for stage in _makers(makers, paths)}
         for name, stage in above.items():
-            if name not in found:
+            if name not in facts:
                 upstream = visit([item.path for item in stage.inputs])
-                depth[name] = max((depth[one] + 1 for one in upstream), default=0)
-                found[name] = _facts(pipeline, stage, upstream, events)
+                depth[name] = max((depth[parent] + 1 for parent in upstream), default=0)
+                facts[name] = _facts(pipeline, stage, upstream, events)
         return tuple(sorted(above, key=lambda name: (depth[name], name)))
 
     read_from = visit(inputs)
-    return [found[name] for name in sorted(found, key=lambda name: (depth[name], name))], read_from
+    return [facts[name] for name in sorted(facts, key=lambda name: (depth[name], name))], read_from
 
 
 def _makers(makers: dict[str, LockedStage], paths: Sequence[str]) -> Iterator[LockedStage]:

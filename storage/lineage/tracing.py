@@ -41,32 +41,34 @@ class Example:
     facts: dict[str, Any]
 
 
-def find_document(connection: duckdb.DuckDBPyConnection, given: str) -> str:
-    """Return the full id of the only document, kept or excluded, whose id starts with `given`."""
-    prefix = given.lower()
+def find_document(connection: duckdb.DuckDBPyConnection, beginning: str) -> str:
+    """Return the full id of the only document, kept or excluded, whose id starts with `beginning`."""
+    prefix = beginning.lower()
     if not ID.fullmatch(prefix) or ":" in prefix or len(prefix) < SHORTEST_PREFIX:
-        raise InputError(f"{given}: not a document id: at least {SHORTEST_PREFIX} hex digits are needed")
+        raise InputError(f"{beginning}: not a document id: at least {SHORTEST_PREFIX} hex digits are needed")
     views = [view for view in ("documents", "excluded") if view_columns(connection, view)]
     if not views:
         raise InputError("no documents yet: `supmer run sample` makes them")
     union = " UNION ".join(f"SELECT document_id FROM {view} WHERE starts_with(document_id, $prefix)" for view in views)
-    found = [
+    ids = [
         str(row[0])
         for row in connection.execute(
             f"{union} ORDER BY document_id LIMIT {CANDIDATES + 1}", {"prefix": prefix}
         ).fetchall()
     ]
-    if not found:
-        raise InputError(f"{given}: no such document, neither kept nor excluded")
-    if len(found) > 1:
-        more = ", …" if len(found) > CANDIDATES else ""
-        raise InputError(f"{given}: several ids begin with it, give more digits: {', '.join(found[:CANDIDATES])}{more}")
-    return found[0]
+    if not ids:
+        raise InputError(f"{beginning}: no such document, neither kept nor excluded")
+    if len(ids) > 1:
+        more = ", …" if len(ids) > CANDIDATES else ""
+        raise InputError(
+            f"{beginning}: several ids begin with it, give more digits: {', '.join(ids[:CANDIDATES])}{more}"
+        )
+    return ids[0]
 
 
-def find_example(connection: duckdb.DuckDBPyConnection, views: list[str], given: str) -> dict[str, Example]:
-    """Return the rows whose `example_id` is `given`, by view."""
-    found: dict[str, Example] = {}
+def find_example(connection: duckdb.DuckDBPyConnection, views: list[str], example: str) -> dict[str, Example]:
+    """Return the rows whose `example_id` is `example`, by view."""
+    examples: dict[str, Example] = {}
     for view in views:
         columns = view_columns(connection, view)
         naming = [name for name in columns if _refers_to(name) == "sentence"]
@@ -74,29 +76,29 @@ def find_example(connection: duckdb.DuckDBPyConnection, views: list[str], given:
             continue
         facts = [name for name, kind in columns.items() if name not in {"example_id", *naming} and kind in FACTS]
         chosen = ", ".join(identifier(name) for name in (*naming, *facts))
-        row = _one(connection, f"SELECT {chosen} FROM {identifier(view)} WHERE example_id = ?", [given])
+        row = _one(connection, f"SELECT {chosen} FROM {identifier(view)} WHERE example_id = ?", [example])
         if row is None:
             continue
         cells = [row[name] for name in naming]
-        ids = [one for cell in cells for one in (cell if isinstance(cell, list) else [cell]) if one]
+        ids = [sentence for cell in cells for sentence in (cell if isinstance(cell, list) else [cell]) if sentence]
         known = {name: row[name] for name in facts if row[name] is not None}
-        found[view] = Example(tuple(dict.fromkeys(ids)), known)
-    return found
+        examples[view] = Example(tuple(dict.fromkeys(ids)), known)
+    return examples
 
 
-def refuse_unknown_example(connection: duckdb.DuckDBPyConnection, given: str) -> None:
-    """Raise InputError if `given`, which is not the id of an example, has the form of a task or example id."""
-    match = EXAMPLE.fullmatch(given)
+def refuse_unknown_example(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Raise InputError if `name`, which is not the id of an example, has the form of a task or example id."""
+    match = EXAMPLE.fullmatch(name)
     if match is None:
         return
     if not view_columns(connection, "tasks"):
-        raise InputError(f"{given}: no tasks yet: `supmer run materialize` makes them")
+        raise InputError(f"{name}: no tasks yet: `supmer run materialize` makes them")
     query = "SELECT max(example_id) AS example, count(*) AS n FROM tasks WHERE task_id = ?"  # "s" sorts after "q"
-    found = _one(connection, query, [match["task"]])
-    if found and found["n"]:
-        what = f"no such example in the task of {found['n']}" if match["place"] else f"a task of {found['n']} examples"
-        raise InputError(f"{given}: {what}: name one, such as {match['task']}/s00 or {found['example']}")
-    raise InputError(f"{given}: no such task: `supmer show tasks` prints some with their ids")
+    task = _one(connection, query, [match["task"]])
+    if task and task["n"]:
+        what = f"no such example in the task of {task['n']}" if match["place"] else f"a task of {task['n']} examples"
+        raise InputError(f"{name}: {what}: name one, such as {match['task']}/s00 or {task['example']}")
+    raise InputError(f"{name}: no such task: `supmer show tasks` prints some with their ids")
 
 
 def clusters_of(connection: duckdb.DuckDBPyConnection, document: str, index: int) -> dict[str, int | None]:
@@ -156,7 +158,7 @@ def uses(connection: duckdb.DuckDBPyConnection, view: str, document: str) -> Use
         used,
     ).fetchone()
     count, first = row or (0, None)
-    return Use(view, tuple(naming), int(count), tuple(str(one) for one in first or ()))
+    return Use(view, tuple(naming), int(count), tuple(str(example) for example in first or ()))
 
 
 def prompts_with(root: Path, connection: duckdb.DuckDBPyConnection, document: str) -> dict[str, list[str]]:
@@ -164,11 +166,11 @@ def prompts_with(root: Path, connection: duckdb.DuckDBPyConnection, document: st
     if "sentence_ids" not in view_columns(connection, TASKS):
         return {}
     test = _names_document("sentence_ids", "VARCHAR[]")
-    found = connection.execute(
+    rows = connection.execute(
         f"SELECT DISTINCT format FROM {TASKS} WHERE split = 'train' AND {test} ORDER BY format",
         {"first": f"{document}:"},
     ).fetchall()
-    formats = [str(row[0]) for row in found]
+    formats = [str(row[0]) for row in rows]
     prompts: dict[str, list[str]] = {}
     for path in sorted((root / paths.PROMPTS).glob("*/config.json")):
         trained = json.loads(path.read_bytes()).get("training", {}).get("formats", [])

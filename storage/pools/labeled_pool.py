@@ -90,12 +90,12 @@ def write_set(folder: Path, source: AcquiredSource, root: Path, tuned: Columns) 
 
 def _check_columns(files: list[SourceFile], root: Path, where: str) -> None:
     """Raise InputError if the columns are not the usual ones; only `tune` knows other columns (docs/datasets.md)."""
-    found = first_columns(files, root)
+    columns = first_columns(files, root)
     wanted = [{*fields, *ANY.labels} for fields in ANY.texts]
-    if found and not any(found >= fields for fields in wanted):
+    if columns and not any(columns >= fields for fields in wanted):
         known = " or ".join(", ".join((*fields, *ANY.labels)) for fields in ANY.texts)
         raise InputError(
-            f"{where}: labeled tasks need the fields {known} (found: {', '.join(sorted(map(str, found)))}); "
+            f"{where}: labeled tasks need the fields {known} (found: {', '.join(sorted(map(str, columns)))}); "
             "the fields that tune knows for a set are not used here: acquire a copy with these fields"
         )
 
@@ -123,14 +123,14 @@ class _Seen:
 
 
 def _batches(rows: Iterator[LabeledRow]) -> Iterator[list[LabeledRow]]:
-    held: list[LabeledRow] = []
+    batch: list[LabeledRow] = []
     for row in rows:
-        held.append(row)
-        if len(held) == _BATCH_ROWS:
-            yield held
-            held = []
-    if held:
-        yield held
+        batch.append(row)
+        if len(batch) == _BATCH_ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 class LabeledPool:
@@ -164,8 +164,8 @@ class LabeledPool:
         return dict(zip(self._cells, np.split(map_array(self._folder / _CELLS, np.int64), ends[:-1]), strict=True))
 
 
-def write_groups(folder: Path, found: LabeledSet, cells: dict[str, Integers]) -> None:
+def write_groups(folder: Path, labeled: LabeledSet, cells: dict[str, Integers]) -> None:
     """Write the cells that tasks are drawn from, and a summary of the set."""
     write_bytes(folder / _CELLS, np.concatenate([*cells.values()]).astype(np.int64).tobytes())
-    summary = {"set": asdict(found), "cells": {name: len(examples) for name, examples in cells.items()}}
+    summary = {"set": asdict(labeled), "cells": {name: len(examples) for name, examples in cells.items()}}
     write_bytes(folder / _SUMMARY, orjson.dumps(summary))

@@ -114,18 +114,20 @@ class PoolWriter:
         them.
         """
         # read_parquet would interpret brackets and stars in a folder's name as a pattern.
-        paths = [{name: re.sub(r"([*?[])", r"[\1]", str(path)) for name, path in vars(one).items()} for one in shards]
+        paths = [
+            {name: re.sub(r"([*?[])", r"[\1]", str(path)) for name, path in vars(files).items()} for files in shards
+        ]
         self._connection.execute("CREATE TABLE held_out (key UBIGINT)")
-        for one in paths:
-            wanted = {name: one[name] for name in ("sentences", "documents")}
+        for files in paths:
+            wanted = {name: files[name] for name in ("sentences", "documents")}
             self._connection.execute(_HELD_OUT, wanted)
         self._connection.execute("CREATE TABLE shared AS SELECT DISTINCT key FROM held_out")
         with (
             RowWriter(self._folder / "sentences", _SENTENCE_KINDS) as sentences,
             RowWriter(self._folder / "documents", _DOCUMENT_KINDS) as documents,
         ):
-            for shard, one in zip(shards, paths, strict=True):
-                reader = self._connection.sql(_JOINED, params=one).to_arrow_reader(_BATCH_ROWS)
+            for shard, files in zip(shards, paths, strict=True):
+                reader = self._connection.sql(_JOINED, params=files).to_arrow_reader(_BATCH_ROWS)
                 last = None  # a document may continue in the next batch
                 for batch in reader:
                     table = pa.Table.from_batches([batch])
@@ -193,8 +195,8 @@ class PoolWriter:
 def _refuse_gaps(table: pa.Table, shard: ShardFiles) -> None:
     """Raise InputError if a sentence has no document or no row of clusters."""
     for column, path, stage in (("split", shard.documents, "sample"), ("assigned", shard.assignments, "cluster")):
-        given = table[column].is_valid() if column == "split" else table[column]
-        place = given.index(False).as_py()
+        present = table[column].is_valid() if column == "split" else table[column]
+        place = present.index(False).as_py()
         if place >= 0:
             sentence = f"{table['document_id'][place].as_py()}:{table['index'][place].as_py()}"
             raise InputError(f"{path}: nothing on sentence {sentence}: `supmer run --force {stage}`")

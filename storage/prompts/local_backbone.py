@@ -53,12 +53,12 @@ def backbone_folder(prompt: Path, about: dict[str, Any], given: Path | None, *, 
 
 
 def _compare(prompt: Path, folder: Path, wanted: MadeFor, hashes: Iterable[str]) -> None:
-    found = ""
-    for found in hashes:
-        if found == wanted.hash:
+    digest = ""
+    for digest in hashes:
+        if digest == wanted.hash:
             return
     raise InputError(
-        f"{folder}: not the backbone that {prompt} was made for ({wanted}; these are {found[:SHOWN]}): give that one, "
+        f"{folder}: not the backbone that {prompt} was made for ({wanted}; these are {digest[:SHOWN]}): give that one, "
         "or --any-backbone if you know that the weights are the same"
     )
 

@@ -56,8 +56,8 @@ def write_adapter(folder: Path, adapter: Adapter, card: str) -> None:
         "token_dim": width,
         "tokenizer_name_or_path": None,
     }
-    held = {TENSOR: np.ascontiguousarray(adapter.prompt, np.float32)}
-    write_bytes(folder / TENSORS, save(held, metadata={"format": "pt"}))
+    tensors = {TENSOR: np.ascontiguousarray(adapter.prompt, np.float32)}
+    write_bytes(folder / TENSORS, save(tensors, metadata={"format": "pt"}))
     write_bytes(folder / CONFIG, _json(config))
     if adapter.about:
         write_bytes(folder / OURS, _json(adapter.about))
@@ -118,13 +118,13 @@ def _prompt(folder: Path) -> Array:
             "safe_serialization=True"
         )
     try:
-        held = dict(deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
+        tensors = dict(deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: cannot be read ({first_line(error)}): the adapter is not whole") from error
-    if held.keys() != {TENSOR}:
-        names = ", ".join(sorted(held)) or "nothing"
+    if tensors.keys() != {TENSOR}:
+        names = ", ".join(sorted(tensors)) or "nothing"
         raise InputError(f"{path}: holds {names}, where a prompt has {TENSOR} alone")
-    view = held[TENSOR]
+    view = tensors[TENSOR]
     if view["dtype"] not in _NUMBERS or len(view["shape"]) != 2 or 0 in view["shape"]:
         raise InputError(
             f"{path}: {TENSOR} is {view['dtype']} of shape {view['shape']}, not numbers of [tokens, width]"

@@ -47,8 +47,8 @@ def write_prompt(folder: Path, artifact: PromptArtifact, card: str) -> None:
     config = {"kind": KIND, "version": VERSION, "prompt_tokens": tokens, "width": width, **artifact.about}
     write_bytes(folder / PROMPT, _prompt_bytes(artifact.prompt))
     if artifact.regularizer:
-        held = {name: np.ascontiguousarray(value) for name, value in artifact.regularizer.items()}
-        write_bytes(folder / REGULARIZER, save(held))
+        tensors = {name: np.ascontiguousarray(value) for name, value in artifact.regularizer.items()}
+        write_bytes(folder / REGULARIZER, save(tensors))
     else:
         (folder / REGULARIZER).unlink(missing_ok=True)
     write_bytes(folder / CONFIG, (json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode())
@@ -65,8 +65,8 @@ def read_prompt(folder: Path) -> PromptArtifact:
     if list(prompt.shape) != [about.get("prompt_tokens"), about.get("width")]:
         shape = f"{about.get('prompt_tokens')} × {about.get('width')}"
         raise InputError(f"{folder / PROMPT}: is {prompt.shape[0]} × {prompt.shape[1]}, but {CONFIG} says {shape}")
-    held = folder / REGULARIZER
-    return PromptArtifact(prompt, _tensors(held) if held.is_file() else {}, about)
+    regularizer = folder / REGULARIZER
+    return PromptArtifact(prompt, _tensors(regularizer) if regularizer.is_file() else {}, about)
 
 
 def prompt_hash(folder: Path) -> str:

@@ -43,7 +43,9 @@ class Clustering:
 
 def view_of(root: Path, path: str) -> str | None:
     """Return the quoted name of the view of a dataset, or None if the dataset does not exist yet."""
-    return next((identifier(found.name) for found in datasets(root) if found.path == path and found.shards), None)
+    return next(
+        (identifier(dataset.name) for dataset in datasets(root) if dataset.path == path and dataset.shards), None
+    )
 
 
 def clusterings(root: Path, connection: duckdb.DuckDBPyConnection) -> list[Clustering]:
@@ -51,8 +53,8 @@ def clusterings(root: Path, connection: duckdb.DuckDBPyConnection) -> list[Clust
     rows = connection.execute(
         f"SELECT format, count(*), sum(size) FROM {_made(root, paths.CENTROIDS)} GROUP BY format"
     ).fetchall()
-    found = {form: Clustering(form, int(clusters), int(sentences)) for form, clusters, sentences in rows}
-    return [found[form] for form in (*FORMATS, *sorted(found.keys() - set(FORMATS))) if form in found]
+    by_format = {form: Clustering(form, int(clusters), int(sentences)) for form, clusters, sentences in rows}
+    return [by_format[form] for form in (*FORMATS, *sorted(by_format.keys() - set(FORMATS))) if form in by_format]
 
 
 def largest(root: Path, connection: duckdb.DuckDBPyConnection, form: str, count: int, sentences: int) -> list[Cluster]:
@@ -82,10 +84,10 @@ def nearest(
         "WHERE format = ? AND list_contains(?, cluster)) WHERE place <= ? ORDER BY cluster, place",
         [form, list(clusters), sentences],
     ).fetchall()
-    found: dict[int, list[NearSentence]] = {}
+    nearest_by_cluster: dict[int, list[NearSentence]] = {}
     for cluster, sentence_id, distance, text in rows:
-        found.setdefault(int(cluster), []).append(NearSentence(sentence_id, float(distance), text))
-    return found
+        nearest_by_cluster.setdefault(int(cluster), []).append(NearSentence(sentence_id, float(distance), text))
+    return nearest_by_cluster
 
 
 def _made(root: Path, path: str) -> str:

@@ -53,7 +53,7 @@ def datasets(root: Path) -> list[Dataset]:
     """Return the output folders of dvc.yaml that contain Parquet shards or do not exist yet."""
     outputs = read_pipeline(root).outputs()
     last = [Path(path).name for path in outputs]
-    found = []
+    views = []
     for path, stage in outputs.items():
         folder = root / path
         shards = tuple(sorted(shard for shard in folder.rglob("*.parquet") if shard.is_file()))
@@ -61,8 +61,8 @@ def datasets(root: Path) -> list[Dataset]:
         if shards or unmade:
             name = Path(path).name
             unique = name if last.count(name) == 1 else f"{Path(path).parent.name}_{name}"
-            found.append(Dataset(unique, path, stage, shards))
-    return found
+            views.append(Dataset(unique, path, stage, shards))
+    return views
 
 
 def connect(
@@ -178,8 +178,8 @@ def _reading_part(connection: duckdb.DuckDBPyConnection, query: str) -> str:
     """
     statements = connection.extract_statements(query)
     if len(statements) != 1:
-        found = f"one statement at a time, found {len(statements)}" if statements else "no query given"
-        raise InputError(f"sql: {found}")
+        problem = f"one statement at a time, found {len(statements)}" if statements else "no query given"
+        raise InputError(f"sql: {problem}")
     kind = statements[0].type
     body = query
     if kind == duckdb.StatementType.EXPLAIN:
@@ -233,8 +233,8 @@ def _explained(root: Path, error: duckdb.Error, lines_before: int) -> str:
     damaged = re.search(rf"""["']({re.escape(str(root))}/[^"']+\.parquet)["']""", str(error))
     if damaged and not isinstance(error, duckdb.PermissionException):
         return _damage(Path(damaged.group(1)).relative_to(root), _headline(error))
-    told, _, caret = str(error).partition("\n\nLINE ")
-    message = "sql: " + " ".join(told.split())
+    text, _, caret = str(error).partition("\n\nLINE ")
+    message = "sql: " + " ".join(text.split())
     if caret:
         number, _, rest = caret.partition(":")
         line = str(int(number) - lines_before) if number.isdecimal() else number

@@ -39,12 +39,12 @@ def fetch_repository(spec: SourceSpec, role: str, folder: Path, parameter: str) 
     repo_type = "model" if role in SINGLE_ROLES else "dataset"
     with _explained(spec, parameter):
         try:
-            found = snapshot_download(
+            cached = snapshot_download(
                 spec.location, repo_type=repo_type, revision=spec.version or None, allow_patterns=[CARD]
             )
         except IncompleteSnapshotError as error:  # there is no network, and the cache lacks the card
-            found = error.snapshot_path
-        snapshot = Path(found)
+            cached = error.snapshot_path
+        snapshot = Path(cached)
         choose = needed_model_files if repo_type == "model" else _data_files
         wanted = sorted(choose(_listing(spec, repo_type, snapshot), spec, parameter))
         snapshot_download(

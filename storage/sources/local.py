@@ -106,22 +106,22 @@ def local_files(root: Path, source: NamedSource) -> dict[str, str]:
         )
     _check_apart(root, source, base)
     inside = base.is_relative_to(root)
-    found = _Found(source.parameter, Ignored(root), base.relative_to(root).as_posix() if inside else _OUTSIDE)
+    listing = _Found(source.parameter, Ignored(root), base.relative_to(root).as_posix() if inside else _OUTSIDE)
     try:
         if base.is_file():
             if source.spec.patterns:
                 raise InputError(f"{source.parameter}: {base}: is a file: path= chooses from a folder, leave it out")
-            found.check(base.name, str(base))
+            listing.check(base.name, str(base))
             return {base.name: str(base)}
-        found.walk(str(base))
+        listing.walk(str(base))
     except PermissionError as error:
         raise InputError(f"{source.parameter}: {error.filename}: may not be read: change its permissions") from error
-    if not found.files:
+    if not listing.files:
         raise InputError(
-            f"{source.parameter}: {base}: holds no files{found.left_out()}: give a folder with files in it"
+            f"{source.parameter}: {base}: holds no files{listing.left_out()}: give a folder with files in it"
         )
-    chosen = sorted(select(found.files, source.spec.patterns, f"{source.parameter}: {base}"))
-    return {name: found.files[name] for name in chosen}
+    chosen = sorted(select(listing.files, source.spec.patterns, f"{source.parameter}: {base}"))
+    return {name: listing.files[name] for name in chosen}
 
 
 @dataclass

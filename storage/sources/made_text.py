@@ -135,7 +135,7 @@ def reviews(examples: int, subject: str, seed: int) -> Iterator[Review]:
         words, verbs = (PRAISE, LIKED) if good else (BLAME, DISLIKED)
         named = {"thing": things, "word": words.split(), "verb": verbs.split()}
         chosen = draw.sample(_REVIEW, draw.randint(1, 2))
-        text = " ".join(_filled(draw, one, named) for one in chosen)
+        text = " ".join(_filled(draw, pattern, named) for pattern in chosen)
         yield Review(text, "positive" if good else "negative")
 
 

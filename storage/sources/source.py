@@ -237,16 +237,16 @@ def named_sources(wanted: WantedSources) -> list[NamedSource]:
     entries = [(role, role, getattr(wanted, role)) for role in SINGLE_ROLES]
     for role in NAMED_ROLES:
         entries += [(role, name, text) for name, text in sorted(getattr(wanted, role).items())]
-    found = []
+    sources = []
     for role, name, text in entries:
         parameter = NamedSource(role, name, SourceSpec(text, Kind.PATH, "")).parameter
         if not _SLUG.fullmatch(name):
             raise InputError(f"{parameter}: {name!r} is not a name: use a-z, 0-9, '-' and '_', for example my-news")
         try:
-            found.append(NamedSource(role, name, _fitting(parse_spec(text), role)))
+            sources.append(NamedSource(role, name, _fitting(parse_spec(text), role)))
         except InputError as error:
             raise InputError(f"{parameter}: {error}") from None
-    return found
+    return sources
 
 
 def _fitting(spec: SourceSpec, role: str) -> SourceSpec:

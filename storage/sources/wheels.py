@@ -44,14 +44,14 @@ def fetch_wheel(spec: SourceSpec, downloads: Path, parameter: str) -> Path:
         partial = downloads / f".{stem}.partial-download"
         remove(partial)
         try:
-            found = _download(spec, partial, parameter)
-            actual = file_hash(found)
+            wheel = _download(spec, partial, parameter)
+            actual = file_hash(wheel)
             if actual != spec.sha256:
                 raise InputError(
-                    f"{parameter}: {found.name} has sha256 {actual}, expected {spec.sha256}: "
+                    f"{parameter}: {wheel.name} has sha256 {actual}, expected {spec.sha256}: "
                     f"not the wheel that was asked for; check where pip gets it from, or the spec"
                 )
-            found.replace(kept)
+            wheel.replace(kept)
         finally:
             remove(partial)
     return kept

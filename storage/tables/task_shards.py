@@ -115,10 +115,10 @@ def read_index(
         name = SHARD_NAME.fullmatch(path.name)
         if name and name["split"] == split and (formats is None or name["format"] in formats):
             shards.append((path, name["format"]))
-    found: dict[tuple[str, str], int] = {}
-    scanned = [_scan(path, form, number, found) for number, (path, form) in enumerate(shards)]
+    numbers: dict[tuple[str, str], int] = {}
+    scanned = [_scan(path, form, number, numbers) for number, (path, form) in enumerate(shards)]
     parts = [runs for runs, _ in scanned]
-    there = list(found)
+    there = list(numbers)
     if kinds is not None:
         wanted = [number for number, (kind, _) in enumerate(there) if kind in kinds]
         parts = [part[np.isin(part["kind"], wanted)] for part in parts]

@@ -84,14 +84,18 @@ def validation_table(path: Path, variant: str) -> pa.Table:
 
 def kind_table(path: Path, variant: str) -> pa.Table:
     """Return the scores of held-out tasks by kind as a table, with a row for each validation and kind."""
-    records = [{"variant": variant, "step": one["step"]} | kind for one in read_log(path) for kind in one["kinds"]]
+    records = [
+        {"variant": variant, "step": validation["step"]} | kind
+        for validation in read_log(path)
+        for kind in validation["kinds"]
+    ]
     return pa.Table.from_pylist(records, KINDS)
 
 
 def best_kinds(path: Path) -> list[dict[str, Any]]:
     """Return the scores by kind of the validation with the lowest loss after the start."""
-    validations = [one for one in read_log(path) if one["step"] > 0]
-    kinds: list[dict[str, Any]] = min(validations, key=lambda one: one["held_out_loss"])["kinds"]
+    validations = [validation for validation in read_log(path) if validation["step"] > 0]
+    kinds: list[dict[str, Any]] = min(validations, key=lambda validation: validation["held_out_loss"])["kinds"]
     return kinds
 
 

@@ -104,7 +104,7 @@ def refuse_bad_vectors(vectors: Vectors, place: str, first: int) -> None:
     bad = bad_rows(vectors)
     if bad.size:
         row = int(bad[0])
-        what = "is zero" if not vectors[row].any() else "holds NaN, infinity or absurdly large numbers"
+        what = "is zero" if not vectors[row].any() else "holds NaN or infinity, or absurdly large numbers"
         raise InputError(f"{place}: row {first + row + 1}: the vector {what}: run `supmer run --force embed`")
 
 

@@ -38,7 +38,7 @@ def _write_reviews(folder: Path, options: dict[str, Any]) -> None:
     made = list(reviews(options["examples"], options["about"], options["seed"]))
     half = len(made) // TEST_PARTS
     for name, part in (("train", made[half:]), ("test", made[:half])):
-        _write_lines(folder / f"{name}.jsonl", ({"text": one.text, "label": one.label} for one in part))
+        _write_lines(folder / f"{name}.jsonl", ({"text": review.text, "label": review.label} for review in part))
 
 
 def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:

@@ -38,17 +38,19 @@ def run(stage: Stage) -> Record:
     """Acquire every source of params.yaml, and write one manifest for each role."""
     sources = named_sources(stage.params.acquire)
     results = stage.map("fetch", fetch, [_shard(stage.root, source) for source in sources], unit="sources")
-    found = list(zip(sources, results, strict=True))
-    acquired = [_adopted(stage, source, result) for source, result in found]
+    fetched = list(zip(sources, results, strict=True))
+    acquired = [_adopted(stage, source, result) for source, result in fetched]
     metrics: Record = {"files": 0, "bytes": 0}
     for role in (*SINGLE_ROLES, *NAMED_ROLES):
-        here = [one for (source, _), one in zip(found, acquired, strict=True) if source.role == role]
+        here = [
+            source_record for (source, _), source_record in zip(fetched, acquired, strict=True) if source.role == role
+        ]
         write_manifest(stage.output(paths.source(role)), role, here)
-        sizes = [file.bytes for one in here for file in one.files]
+        sizes = [file.bytes for source_record in here for file in source_record.files]
         metrics[role] = {"sources": len(here), "files": len(sizes), "bytes": sum(sizes)}
         metrics["files"] += len(sizes)
         metrics["bytes"] += sum(sizes)
-    for source, result in found:
+    for source, result in fetched:
         metrics[source.role] |= result.record["facts"]
     content = orjson.dumps(metrics, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
     write_bytes(stage.output(paths.ACQUIRE_METRICS), content)

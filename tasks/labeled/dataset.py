@@ -95,10 +95,10 @@ def read_dataset(source: AcquiredSource, root: Path, form: DatasetForm | None = 
         raise InputError(f"{where}: {source.spec}: no file with labels: name one train.jsonl")
     train, test = list(read_rows(files.train, root, columns)), list(read_rows(tests, root, columns))
     if form:
-        found = halves(train, test, by_form(form, names, where))
+        parts = halves(train, test, by_form(form, names, where))
     else:
-        form, found = _without_form(source.name, train, test, names, where, Wording())
-    return _dataset(source.name, form, found if tests else halved(found), where)
+        form, parts = _without_form(source.name, train, test, names, where, Wording())
+    return _dataset(source.name, form, parts if tests else halved(parts), where)
 
 
 def _fitting(form: DatasetForm | None, files: SplitFiles, root: Path) -> DatasetForm | None:
@@ -152,16 +152,16 @@ def _words(labels: Sequence[str], verbalizer: Mapping[str, str] | None) -> tuple
     return tuple(verbalizer[label] for label in labels)
 
 
-def _dataset(name: str, form: DatasetForm, found: Halves, where: str) -> LabeledDataset:
-    labels = {label for _, label in found.train}
+def _dataset(name: str, form: DatasetForm, parts: Halves, where: str) -> LabeledDataset:
+    labels = {label for _, label in parts.train}
     if len(labels) == 1:
         only = form.labels[labels.pop()]
         raise InputError(f"{where}: every row to learn from has the label {only!r}, two are needed: add the others")
-    if not found.train and not found.test:
+    if not parts.train and not parts.test:
         raise InputError(f"{where}: no rows in its files: check them")
-    train, test, repeated = (_examples(rows) for rows in (found.train, found.test, found.repeated))
+    train, test, repeated = (_examples(rows) for rows in (parts.train, parts.test, parts.repeated))
     content = _content(form, train, test, repeated)
-    return LabeledDataset(name, form, train, test, content, repeated, found.left_out)
+    return LabeledDataset(name, form, train, test, content, repeated, parts.left_out)
 
 
 def _examples(rows: Iterable[Numbered]) -> tuple[LabeledExample, ...]:
@@ -215,8 +215,8 @@ def read_user_data(
     names = label_names(files, root)
     called = name or path.name.split(".")[0]
     wording = Wording(template, verbalizer, max_length)
-    form, found = _without_form(called, train, test, names, str(path), wording)
-    return _dataset(called, form, found, str(path))
+    form, parts = _without_form(called, train, test, names, str(path), wording)
+    return _dataset(called, form, parts, str(path))
 
 
 def dataset_of_rows(
@@ -225,19 +225,19 @@ def dataset_of_rows(
     """Return a labeled set of rows in memory; without `test`, the rows that a few-shot split leaves may be tested."""
     if not train:
         raise InputError(f"{name}: no examples to learn from: give some")
-    form, found = _without_form(name, train, test, None, name, wording)
-    return _dataset(name, form, found, name)
+    form, parts = _without_form(name, train, test, None, name, wording)
+    return _dataset(name, form, parts, name)
 
 
 def _user_files(path: Path) -> AcquiredSource:
     """Return a user's file or folder as a source."""
     if not path.exists():
         raise InputError(f"{path}: not there: check the path")
-    found = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
-    shown = [(one.relative_to(path).as_posix() if path.is_dir() else one.name, one) for one in found]
+    listed = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    shown = [(file.relative_to(path).as_posix() if path.is_dir() else file.name, file) for file in listed]
     files = tuple(
-        SourceFile(name, str(one), one.stat().st_size, "")
-        for name, one in shown
+        SourceFile(name, str(file), file.stat().st_size, "")
+        for name, file in shown
         if not any(part.startswith(".") for part in Path(name).parts)
     )
     return AcquiredSource(path.name, str(path), "unknown", str(path), files)

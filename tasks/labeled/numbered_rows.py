@@ -58,10 +58,10 @@ def by_form(form: DatasetForm, names: Sequence[str] | None, where: str) -> Numbe
         if row.column in form.rating_columns:
             rating = float(row.label)
             return None if abs(rating) < form.least_rating else int(rating > 0)
-        found = of_name(row.column, row.label)
-        if found is None:
+        label = of_name(row.column, row.label)
+        if label is None:
             raise _unknown(row, where, form.labels)
-        return found
+        return label
 
     return number
 

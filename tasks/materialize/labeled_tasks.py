@@ -53,19 +53,23 @@ def labeled_tasks(
     ]
     sizes = sizes_of(stage.params.materialize)
     figures: Record = {}
-    for found in sets:
-        without = f", without {found.tested:,} rows that tune tests on" if found.tested else ""
-        stage.reporter.say(f"materialize: {found.name}: {found.rows:,} examples of {_listed(found.files)}{without}")
-        vectors = _vectors(stage, found, folder / found.name)
-        groups = grouped(vectors, stage.params.materialize.labeled.groups, stage.params.seed, found.name)
-        write_groups(folder / found.name, found, _cells(stage, found, folder / found.name, groups))
-        kind = f"{LABELED}-{found.name}"
-        figures[kind] = {split: _check(folder / found.name, found, split, sizes) for split in wanted}
-        figures[kind] |= {"files": list(found.files), "tested": found.tested}
-        figures[kind] |= {"duplicates": found.duplicates, "conflicts": found.conflicts}
+    for labeled_set in sets:
+        without = f", without {labeled_set.tested:,} rows that tune tests on" if labeled_set.tested else ""
+        stage.reporter.say(
+            f"materialize: {labeled_set.name}: {labeled_set.rows:,} examples of {_listed(labeled_set.files)}{without}"
+        )
+        vectors = _vectors(stage, labeled_set, folder / labeled_set.name)
+        groups = grouped(vectors, stage.params.materialize.labeled.groups, stage.params.seed, labeled_set.name)
+        write_groups(
+            folder / labeled_set.name, labeled_set, _cells(stage, labeled_set, folder / labeled_set.name, groups)
+        )
+        kind = f"{LABELED}-{labeled_set.name}"
+        figures[kind] = {split: _check(folder / labeled_set.name, labeled_set, split, sizes) for split in wanted}
+        figures[kind] |= {"files": list(labeled_set.files), "tested": labeled_set.tested}
+        figures[kind] |= {"duplicates": labeled_set.duplicates, "conflicts": labeled_set.conflicts}
     labeled = stage.params.materialize.labeled.model_dump(exclude={"labeled_parts", "unlabeled_parts"})
     payload: Record = {
-        "sets": [found.content for found in sets],
+        "sets": [labeled_set.content for labeled_set in sets],
         "labeled": labeled,
         "model": model_hash(_model(stage)),
     }
@@ -91,18 +95,18 @@ def _model(stage: Stage) -> AcquiredSource:
     return read_manifest(stage.input(paths.source(stage.params.materialize.labeled.model)))[0]
 
 
-def _vectors(stage: Stage, found: LabeledSet, folder: Path) -> list[Array]:
+def _vectors(stage: Stage, labeled: LabeledSet, folder: Path) -> list[Array]:
     """Return one vector for each example, in parts [n, d] that worker processes write and this process maps."""
     model = stage.params.materialize.labeled.model
     source = _model(stage)
-    payload = {"set": found.content, "fields": found.fields, "model": model, "model_hash": model_hash(source)}
-    payload["name"] = found.name
+    payload = {"set": labeled.content, "fields": labeled.fields, "model": model, "model_hash": model_hash(source)}
+    payload["name"] = labeled.name
     hint = {"folder": str(folder), "model_path": str(stage.root / source.folder)}
     shards = []
-    for first in range(0, found.rows, _PART_EXAMPLES):
-        last = min(first + _PART_EXAMPLES, found.rows)
-        shards.append(Shard(f"{found.name}#{first}", payload | {"first": first, "last": last}, last - first, hint))
-    results = stage.map(f"vectors-{found.name}", write_vectors, shards, "examples")
+    for first in range(0, labeled.rows, _PART_EXAMPLES):
+        last = min(first + _PART_EXAMPLES, labeled.rows)
+        shards.append(Shard(f"{labeled.name}#{first}", payload | {"first": first, "last": last}, last - first, hint))
+    results = stage.map(f"vectors-{labeled.name}", write_vectors, shards, "examples")
     return [np.load(result.folder / _VECTORS, mmap_mode="r") for result in results]
 
 
@@ -142,22 +146,22 @@ def grouped(parts: Sequence[Array], groups: int, seed: int, name: str) -> Intege
         means = faiss.Kmeans(sample.shape[1], groups, max_points_per_centroid=points, **settings)
         means.train(sample)
         nearest = [means.index.search(np.ascontiguousarray(part), 1)[1][:, 0] for part in parts]
-    found: Integers = np.concatenate(nearest).astype(np.int64)
-    return found
+    groups_of_rows: Integers = np.concatenate(nearest).astype(np.int64)
+    return groups_of_rows
 
 
-def _cells(stage: Stage, found: LabeledSet, folder: Path, groups: Integers) -> dict[str, Integers]:
+def _cells(stage: Stage, labeled: LabeledSet, folder: Path, groups: Integers) -> dict[str, Integers]:
     """Return the examples by split, group and label; the same share of each group and label is for validation."""
     share = stage.params.materialize.labeled.validation_share
-    labels = LabeledPool(folder).labels(found.fields)
+    labels = LabeledPool(folder).labels(labeled.fields)
     cells = {}
     for group in range(stage.params.materialize.labeled.groups):
-        for label in range(found.labels):
+        for label in range(labeled.labels):
             members = np.flatnonzero((groups == group) & (labels == label))
-            rng = generator(stage.params.seed, LABELED, found.name, "split", group, label)
-            held = rng.permutation(members)[: round(share * len(members))]
-            cells[f"validation/{group}/{label}"] = np.sort(held)
-            cells[f"train/{group}/{label}"] = np.setdiff1d(members, held)
+            rng = generator(stage.params.seed, LABELED, labeled.name, "split", group, label)
+            validation = rng.permutation(members)[: round(share * len(members))]
+            cells[f"validation/{group}/{label}"] = np.sort(validation)
+            cells[f"train/{group}/{label}"] = np.setdiff1d(members, validation)
     return cells
 
 
@@ -169,19 +173,19 @@ def usable_groups(cells: Mapping[str, Array], split: str, labels: int, sizes: Si
     return np.array(fit, np.int64)
 
 
-def _check(folder: Path, found: LabeledSet, split: str, sizes: Sizes) -> Record:
+def _check(folder: Path, labeled: LabeledSet, split: str, sizes: Sizes) -> Record:
     """Return the figures of a split of a set; raise InputError if it can give no task."""
     cells = LabeledPool(folder).cells()
-    usable = usable_groups(cells, split, found.labels, sizes).tolist()
+    usable = usable_groups(cells, split, labeled.labels, sizes).tolist()
     counted = {key: len(examples) for key, examples in cells.items() if key.startswith(f"{split}/")}
     groups = {int(key.split("/")[1]) for key in counted}
     if not usable:
-        least = max(min(counted[f"{split}/{group}/{label}"] for label in range(found.labels)) for group in groups)
+        least = max(min(counted[f"{split}/{group}/{label}"] for label in range(labeled.labels)) for group in groups)
         share = ", raise materialize.labeled.validation_share" if split == "validation" else ""
         raise InputError(
-            f"params.yaml: materialize.labeled.groups: {len(groups)}: no group of {found.name} has "
-            f"{sizes.largest(found.labels)} {split} examples of each of {found.labels} labels (the best has {least}): "
-            f"lower it or support_size and query_size{share}"
+            f"params.yaml: materialize.labeled.groups: {len(groups)}: no group of {labeled.name} has "
+            f"{sizes.largest(labeled.labels)} {split} examples of each of {labeled.labels} labels (the best has "
+            f"{least}): lower it or support_size and query_size{share}"
         )
     return {"groups": len(usable), "examples": sum(counted.values()), "skipped_groups": sorted(groups - {*usable})}
 
@@ -199,14 +203,14 @@ def write_labeled(payload: Record, folder: Path) -> Record:
             yield task_table(LABELED, payload["split"], [number], sizes, content)
 
     def row_groups() -> Iterator[pa.Table]:
-        held: list[pa.Table] = []
+        waiting: list[pa.Table] = []
         for table in tables():
-            held.append(table)
-            if len(held) == _GROUP_TASKS:
-                yield pa.concat_tables(held)
-                held = []
-        if held:
-            yield pa.concat_tables(held)
+            waiting.append(table)
+            if len(waiting) == _GROUP_TASKS:
+                yield pa.concat_tables(waiting)
+                waiting = []
+        if waiting:
+            yield pa.concat_tables(waiting)
 
     provenance = {"stage": "materialize", "format": LABELED} | {
         key: payload[key] for key in ("split", "seed", "sizes", "first", "labeled")

@@ -112,7 +112,7 @@ def usable(pool: Pool, kind: str, split: str, sizes: Sizes) -> Integers:
 
 def check(pool: Pool, counts: Mapping[tuple[str, str], int], sizes: Sizes) -> Record:
     """Return the clusters that each kind uses and skips; raise InputError if a kind that is wanted has none."""
-    found: Record = {}
+    figures: Record = {}
     for (name, split), count in counts.items():
         for kind in KINDS.get(name, ())[:count]:
             clusters = usable(pool, kind, split, sizes)
@@ -121,8 +121,8 @@ def check(pool: Pool, counts: Mapping[tuple[str, str], int], sizes: Sizes) -> Re
                 raise _impossible(pool, kind, split, sizes)
             skipped = np.setdiff1d(group.clusters, clusters)
             record = {"clusters": len(clusters), "anchors": len(group.rows), "skipped_clusters": skipped.tolist()}
-            found.setdefault(kind, {})[split] = record
-    return found
+            figures.setdefault(kind, {})[split] = record
+    return figures
 
 
 def _impossible(pool: Pool, kind: str, split: str, sizes: Sizes) -> InputError:

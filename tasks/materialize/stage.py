@@ -57,11 +57,11 @@ def _anchor_tasks(
         without = f", {writer.left_out:,} of training documents left out: validation documents have them, too"
         stage.reporter.say(f"materialize: {sentences:,} sentences{without if writer.left_out else ''}")
         writer.list_anchors(formats, hard=sizes.hard > 0)
-    found = {"left_out": writer.left_out, "kinds": check(Pool(folder), counts, sizes)}
+    figures = {"left_out": writer.left_out, "kinds": check(Pool(folder), counts, sizes)}
     content = json_hash(file_hashes([path for shard in shards for path in vars(shard).values()]))
     payload = {"pool": content, "seed": stage.params.seed, "sizes": sizes_record(sizes)}
     wanted = {key: count for key, count in counts.items() if key[0] in formats}
-    return found, stage.map("draw", write_tasks, _task_shards(wanted, payload, folder), "tasks")
+    return figures, stage.map("draw", write_tasks, _task_shards(wanted, payload, folder), "tasks")
 
 
 def _corpus_shards(stage: Stage) -> Iterator[ShardFiles]:

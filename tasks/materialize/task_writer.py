@@ -42,21 +42,21 @@ def lists(values: pa.Array, parts: int) -> pa.Array:
 
 def task_table(format_: str, split: str, numbers: Sequence[int], sizes: Sizes, content: Content) -> pa.Table:
     """Return some tasks as rows: support set, then query set, task after task."""
-    each = np.repeat(np.arange(len(numbers)), sizes.total)
+    task_of_row = np.repeat(np.arange(len(numbers)), sizes.total)
     positions = np.concatenate([np.arange(sizes.support), np.arange(sizes.query)])
     roles = ["support"] * sizes.support + ["query"] * sizes.query
     places = [f"/{role[0]}{position:02d}" for role, position in zip(roles, positions.tolist(), strict=True)]
-    tasks = pa.array([f"{format_}-{split}-{number:06d}" for number in numbers]).take(pa.array(each))
+    tasks = pa.array([f"{format_}-{split}-{number:06d}" for number in numbers]).take(pa.array(task_of_row))
     columns = {
         "task_id": tasks,
-        "format": pa.repeat(format_, len(each)),
-        "kind": pa.array(content.kinds).take(pa.array(each)),
-        "split": pa.repeat(split, len(each)),
+        "format": pa.repeat(format_, len(task_of_row)),
+        "kind": pa.array(content.kinds).take(pa.array(task_of_row)),
+        "split": pa.repeat(split, len(task_of_row)),
         "role": pa.array(roles * len(numbers)),
         "position": pa.array(np.tile(positions, len(numbers)), pa.int16()),
         "example_id": pc.binary_join_element_wise(tasks, pa.array(places * len(numbers)), ""),
         "label": pa.array(content.label, pa.int16()),
-        "labels": pa.array(np.array(content.labels)[each], pa.int16()),
+        "labels": pa.array(np.array(content.labels)[task_of_row], pa.int16()),
         "texts": content.texts,
         "sentence_ids": content.sentence_ids,
         "clusters": content.clusters,
@@ -95,8 +95,8 @@ def _content(pool: Pool, format_: str, kinds: Sequence[str], drawn: Sequence[Dra
     clusters = pool.sentences[format_][flat]
     choices, anchors = pa.nulls(examples, pa.list_(pa.int32())), pa.nulls(examples, pa.int32())
     if format_ == "ss":
-        given = np.concatenate([task.choices for task in drawn if task.choices is not None])
-        choices = lists(pa.array(given.ravel(), pa.int32()), given.shape[1])
+        offered = np.concatenate([task.choices for task in drawn if task.choices is not None])
+        choices = lists(pa.array(offered.ravel(), pa.int32()), offered.shape[1])
     else:
         anchors = pa.array(np.repeat([task.cluster for task in drawn], len(drawn[0].labels)), pa.int32())
     return Content(

@@ -226,12 +226,12 @@ def tasks_learned(rows: Sequence[Row], styles: Styles) -> Figure | None:
     if not panels:
         return None
     best = [row for row in rows if row["best"]]
-    told = "; ".join(f"{label(row['variant']).title} on {row['kind']}: {_right(row)}" for row in best[:MOST_TOLD])
+    results = "; ".join(f"{label(row['variant']).title} on {row['kind']}: {_right(row)}" for row in best[:MOST_TOLD])
     columns = ("variant", "kind", "step", "right_before", "right_after", "chance", "loss", "chance_loss", "mass")
     return Figure(
         "tasks-learned",
         "What is learned: held-out examples that are right, by kind of task, beside chance.",
-        f"Right after meta-training. {told}.",
+        f"Right after meta-training. {results}.",
         tuple(panels),
         Origin((KINDS,)),
         _data("tasks-learned", rows, columns),
@@ -277,20 +277,20 @@ def cluster_sizes(rows: Sequence[Row]) -> Figure | None:
     """Return the figure of the sizes of the clusters, largest first."""
     if not rows:
         return None
-    series, told = [], []
+    series, summaries = [], []
     for style, (form, group) in enumerate(_by(rows, "format")):
         points = tuple(Point(row["place"], row["size"]) for row in group)
         series.append(Series(form, style, points))
         sizes = [row["size"] for row in group]
-        told.append(f"{form}: {len(sizes)} clusters of {min(sizes):,} to {max(sizes):,} sentences")
+        summaries.append(f"{form}: {len(sizes)} clusters of {min(sizes):,} to {max(sizes):,} sentences")
     return Figure(
         "cluster-sizes",
         "Sizes of the clusters, largest first, for each task format.",
-        f"{'; '.join(told)}.",
+        f"{'; '.join(summaries)}.",
         (Lines("Cluster sizes", "cluster, by size", "sentences", tuple(series)),),
         Origin((CLUSTER_SIZES,)),
         _data("cluster-sizes", rows, ("format", "place", "cluster", "size", "training", "merged")),
-        (f"{'; '.join(told)}.",),
+        (f"{'; '.join(summaries)}.",),
     )
 
 

@@ -31,12 +31,12 @@ _ALL_FILES = 6  # files of a source that are named one by one
 
 def pipeline_section(data: ReportData) -> Section:
     """Return the section with the DAG and a table of its stages."""
-    boxes = [Box(one.name, _facts(one), one.upstream) for one in data.stages]
+    boxes = [Box(stage.name, _facts(stage), stage.upstream) for stage in data.stages]
     boxes.append(Box(OWN, "this report", data.read_from))
     edges = "; ".join(f"{box.name} reads {', '.join(box.upstream) or 'what is outside'}" for box in boxes)
     figure = Figure("dag", "The pipeline: an arrow leads from a stage to one that reads its outputs.", f"{edges}.",
                     (Graph(tuple(boxes)),), Origin(command="supmer dag"))  # fmt: skip
-    unknown = [one.name for one in data.stages if one.time is None]
+    unknown = [stage.name for stage in data.stages if stage.time is None]
     notes = ["The report's own time and memory are not known while it is written: see `supmer lineage report`."]
     if unknown:
         notes.append(f"No event records the run that made {', '.join(unknown)}: restored, or made without supmer.")
@@ -48,10 +48,10 @@ def pipeline_section(data: ReportData) -> Section:
     return Section("pipeline", "Pipeline", lead, (figure, _stage_table(data, tuple(notes))))
 
 
-def _facts(one: StageFacts) -> str:
-    parts = [f"{sum(one.rows.values()):,} rows"] if one.rows else []
-    parts += [_duration(one.seconds)] if one.seconds is not None else []
-    parts += [_size(one.peak_memory_bytes)] if one.peak_memory_bytes else []
+def _facts(stage: StageFacts) -> str:
+    parts = [f"{sum(stage.rows.values()):,} rows"] if stage.rows else []
+    parts += [_duration(stage.seconds)] if stage.seconds is not None else []
+    parts += [_size(stage.peak_memory_bytes)] if stage.peak_memory_bytes else []
     return " · ".join(parts) or "made"
 
 
@@ -75,18 +75,18 @@ def _stage_table(data: ReportData, notes: tuple[str, ...]) -> Table:
         Column("wrote", numeric=True), Column("peak memory", numeric=True), Column("ended"), Column("git commit"),
     )  # fmt: skip
     rows = []
-    for one in data.stages:
-        memory = one.peak_memory_bytes
+    for stage in data.stages:
+        memory = stage.peak_memory_bytes
         rows.append(
             (
-                words(one.name),
-                words("ran" if one.time else "no event"),
-                number(one.seconds, ",.1f"),
-                number(sum(one.rows.values()) if one.rows else None),
-                Cell(_size(one.bytes), one.bytes),
+                words(stage.name),
+                words("ran" if stage.time else "no event"),
+                number(stage.seconds, ",.1f"),
+                number(sum(stage.rows.values()) if stage.rows else None),
+                Cell(_size(stage.bytes), stage.bytes),
                 Cell(_size(memory), memory) if memory else Cell(NONE, None),
-                words(one.time[:19].replace("T", " ") if one.time else NONE),
-                words(_commit(one.git_commit), code=True),
+                words(stage.time[:19].replace("T", " ") if stage.time else NONE),
+                words(_commit(stage.git_commit), code=True),
             )
         )
     return Table(
@@ -110,7 +110,7 @@ def lineage_section(data: ReportData) -> Section:
     parts.append(_excluded_table(data) if excluded else Note("No document was excluded."))
     parts.append(_prompt_table(data) if data.rows["prompts"] else Note("No prompt was tuned in this run."))
     parts.append(_parameter_table(data))
-    commits = sorted({one.git_commit for one in data.stages if one.git_commit})
+    commits = sorted({stage.git_commit for stage in data.stages if stage.git_commit})
     of = (
         ", ".join(_commit(commit) for commit in commits)
         or "none: the workspace is not under git, or no event records it"
@@ -172,10 +172,11 @@ def _document_table(data: ReportData) -> Table:
 
 
 def _excluded_table(data: ReportData) -> Table:
-    found = data.rows["excluded"]
-    total = sum(row["documents"] for row in found) + sum(row["documents"] for row in data.rows["documents"])
+    excluded = data.rows["excluded"]
+    total = sum(row["documents"] for row in excluded) + sum(row["documents"] for row in data.rows["documents"])
     rows = tuple(
-        (words(row["reason"]), number(row["documents"]), number(100 * row["documents"] / total, ".1f")) for row in found
+        (words(row["reason"]), number(row["documents"]), number(100 * row["documents"] / total, ".1f"))
+        for row in excluded
     )
     return Table(
         "excluded",
@@ -213,9 +214,9 @@ def _prompt_table(data: ReportData) -> Table:
 
 def _parameter_table(data: ReportData) -> Table:
     rows = tuple(
-        (words(one.name), words(key, code=True), words(_value(value), code=True))
-        for one in data.stages
-        for key, value in one.parameters.items()
+        (words(stage.name), words(key, code=True), words(_value(value), code=True))
+        for stage in data.stages
+        for key, value in stage.parameters.items()
     )
     columns = (Column("stage"), Column("parameter"), Column("value"))
     caption = "Parameters of every stage, as dvc.lock has them."

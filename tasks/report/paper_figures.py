@@ -30,13 +30,13 @@ def paper_figures(backbone: str, experiment: str) -> Figures:
 
 @cache
 def _tables() -> dict[tuple[str, str], Figures]:
-    found: dict[tuple[str, str], Figures] = {}
+    tables: dict[tuple[str, str], Figures] = {}
     figures: Figures = {}
     columns: list[str] = []
     for line in TABLES.read_text("utf-8").splitlines():
         first, *rest = line.split() or ("#",)
         if title := _TITLE.match(line):
-            figures = found.setdefault((title["backbone"], title["experiment"]), {})
+            figures = tables.setdefault((title["backbone"], title["experiment"]), {})
         elif first == "method":
             columns = rest
         elif first != "#":
@@ -44,4 +44,4 @@ def _tables() -> dict[tuple[str, str], Figures]:
                 if printed := _CELL.fullmatch(cell):
                     deviation = float(printed[2]) if printed[2] else None
                     figures[first, column] = PaperFigure(float(printed[1]), deviation)
-    return found
+    return tables

@@ -16,7 +16,7 @@ def dag(graph: Graph, name: str) -> Markup:
     order = list(tops)
     arcs, boxes = [], []
     for number, box in enumerate(graph.boxes):
-        above = [one for one in box.upstream if one in tops]
+        above = [parent for parent in box.upstream if parent in tops]
         for place, upstream in enumerate(sorted(above, key=order.index)):
             arcs.append(
                 _edge(order.index(upstream), number, tops[upstream], tops[box.name], place / max(len(above), 1))

@@ -122,13 +122,13 @@ def _end_labels(every: Sequence[Series], y: Scale, right: float) -> Markup:
 def _hover(panel: Lines, x: Scale) -> str:
     """Return, as JSON, the values that the script shows under the pointer."""
     steps = sorted({point.x for series in panel.series for point in series.points})
-    told = []
+    shown_series = []
     for series in panel.series:
         at = {point.x: point for point in series.points}
         values = [_said(at[step].y, at[step].low) if step in at else None for step in steps]
-        told.append({"name": series.name, "style": style_class(series.style), "values": values})
+        shown_series.append({"name": series.name, "style": style_class(series.style), "values": values})
     places = [round(x(step), 1) for step in steps]
-    return json.dumps({"x": places, "at": [f"{panel.x_title} {shown(step)}" for step in steps], "series": told})
+    return json.dumps({"x": places, "at": [f"{panel.x_title} {shown(step)}" for step in steps], "series": shown_series})
 
 
 def _said(value: float, low: float | None) -> str:

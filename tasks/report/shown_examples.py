@@ -36,13 +36,13 @@ def in_words(
 
 
 def _cut(
-    template: Template, given: Sequence[str], tokenizer: TemplateTokenizer | None
+    template: Template, whole_texts: Sequence[str], tokenizer: TemplateTokenizer | None
 ) -> tuple[list[str], int | None, int | None]:
     if tokenizer is None:
-        return list(given), None, None
+        return list(whole_texts), None, None
     tokenizer.require(template.form)
-    (encoded,) = tokenizer.encode(template, [given])
-    plain = [tokenizer.plain(text) for text in given]
+    (encoded,) = tokenizer.encode(template, [whole_texts])
+    plain = [tokenizer.plain(text) for text in whole_texts]
     texts = [
         text if kept >= len(text) else text[:kept].rstrip() + "…"
         for text, kept in zip(plain, encoded.kept, strict=True)

@@ -85,13 +85,13 @@ class _Index:
             text = normalized(document.text)
             encoded = text.encode()
             size = len(encoded)
-            found = inspect(text, encoded, self._params)
-            reason, detail = found.rejection or (None, None)
+            inspection = inspect(text, encoded, self._params)
+            reason, detail = inspection.rejection or (None, None)
             place = (document.file, document.row, document.offset)
-            self._rows.append((*place, document_id(text), size, *found.words, reason, detail))
+            self._rows.append((*place, document_id(text), size, *inspection.words, reason, detail))
             if self._bands:
-                self._pending.append("" if found.rejection else text[:_LONGEST_HASHED])
-                self._pending_bytes += 0 if found.rejection else size
+                self._pending.append("" if inspection.rejection else text[:_LONGEST_HASHED])
+                self._pending_bytes += 0 if inspection.rejection else size
                 if self._pending_bytes >= _BATCH_BYTES:
                     self._hash_pending()
             if len(self._rows) >= _FLUSH_ROWS:

@@ -60,8 +60,8 @@ def _rejections(text: str, encoded: bytes, words: int, params: SampleParams) -> 
     repeated = repeated_line_share(text)
     if repeated > params.max_repeated_line_share:
         yield Rejection("repeated_lines", f"{repeated:.2f} of the lines repeat another")
-    if params.language is not None and (found := language_of(text, params.language)) != params.language:
-        yield Rejection("language", found)
+    if params.language is not None and (language := language_of(text, params.language)) != params.language:
+        yield Rejection("language", language)
 
 
 def alphabetic_share(text: str, encoded: bytes) -> float:

@@ -91,16 +91,16 @@ def _grouped(source: str, files: Sequence[SourceFile], root: Path, size: int) ->
     A new file thus changes its own group and, if groups were full, those after it up to the next file that ends a group
     by its name.
     """
-    held: list[SourceFile] = []
+    group: list[SourceFile] = []
     filled = 0
     for place, file in enumerate(files):
-        held.append(file)
+        group.append(file)
         filled += file.bytes
         marked = int(hashlib.sha256(file.name.encode()).hexdigest()[:8], 16) % _GROUP_FILES == 0
         if marked or place == len(files) - 1 or filled >= size:
-            parts = tuple(Part(_checked(other, root), other.name) for other in held)
-            yield Unit(source, parts, tuple(other.sha256 for other in held), 0, filled)
-            held, filled = [], 0
+            parts = tuple(Part(_checked(other, root), other.name) for other in group)
+            yield Unit(source, parts, tuple(other.sha256 for other in group), 0, filled)
+            group, filled = [], 0
 
 
 def _checked(file: SourceFile, root: Path) -> Path:

@@ -42,7 +42,7 @@ def run(stage: Stage) -> Record:
     with Selection(work) as selection:
         excluded = _select(selection, units, indexed, params)
         verdicts = [_write_verdicts(selection, number, work) for number in range(len(units))]
-        shards = [_write_shard(*each, params) for each in zip(units, verdicts, strict=True)]
+        shards = [_write_shard(unit, verdict, params) for unit, verdict in zip(units, verdicts, strict=True)]
         written = stage.map("write", write, shards, "kB")
         held_out = selection.put_aside(params.validation_share, stage.params.seed)
         sources = _adopt(stage, selection, units, written)

@@ -64,8 +64,8 @@ class Following:
             for folder, weight in self._weights.items():
                 self._print(folder)
                 with suppress(OSError, orjson.JSONDecodeError):
-                    found = orjson.loads(_beside(folder, _LIVE).read_bytes())
-                    self._count(folder, min(int(found["done"]), weight), str(found["note"]))
+                    state = orjson.loads(_beside(folder, _LIVE).read_bytes())
+                    self._count(folder, min(int(state["done"]), weight), str(state["note"]))
 
     def finished(self, folder: Path) -> None:
         """Count a shard as finished."""

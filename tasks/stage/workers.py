@@ -110,7 +110,7 @@ def _await_end(sentinels: list[int]) -> None:
     deadline = time.monotonic() + END_SECONDS
     while sentinels and (left := deadline - time.monotonic()) > 0:
         ended = wait(sentinels, left)
-        sentinels = [one for one in sentinels if one not in ended]
+        sentinels = [sentinel for sentinel in sentinels if sentinel not in ended]
 
 
 def _memory(process: int | None) -> int:
