@@ -181,7 +181,7 @@ class _Progress:
     share: float | None = None
     size: int = 0
     started: float = field(default_factory=time.monotonic)
-    told: float = field(default_factory=time.monotonic)
+    printed: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.size = Path(self.data).stat().st_size if self.data != "-" else 0
@@ -194,8 +194,8 @@ class _Progress:
         """Count `rows` more rows as done."""
         self.done += rows
         now = time.monotonic()
-        if now - self.told >= PROGRESS_SECONDS:
-            self.told = now
+        if now - self.printed >= PROGRESS_SECONDS:
+            self.printed = now
             read = f", {self.share:.0%} of {self.data} read" if self.share is not None else ""
             rate = self.done / (now - self.started)
             click.echo(f"  predict: {self.done:,} examples, {rate:,.1f} a second{read}", err=True)

@@ -186,7 +186,7 @@ def _tuned(own: OwnTuning, output: Path) -> list[Record]:
     reporter, done, total = ConsoleReporter(), 0, own.tuning.epochs
     with reporter.progress("tune", total, "epochs") as bar:
 
-        def told(share: float, note: str) -> None:
+        def progress(share: float, note: str) -> None:
             nonlocal done
             bar.note(note)
             more, done = int(share * total) - done, int(share * total)
@@ -194,7 +194,7 @@ def _tuned(own: OwnTuning, output: Path) -> list[Record]:
                 bar.advance(more)
 
         try:
-            return tune_own(own, output, told, reporter.say)
+            return tune_own(own, output, progress, reporter.say)
         except KeyboardInterrupt:
             click.echo("interrupted: the same command continues from the last checkpoint", err=True)
             raise

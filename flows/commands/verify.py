@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from storage.checks.verification import Finding, Told
+    from storage.checks.verification import Finding, Progress
 
 PROGRESS_SECONDS = 2.0
 
@@ -85,11 +85,11 @@ def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Find
     yield from verify_invariants(root, memory_mb)
 
 
-def _progress(label: str) -> Told:
+def _progress(label: str) -> Progress:
     """Return a function that prints the progress of the hashing on standard error, every two seconds."""
     last, shown = time.monotonic(), False
 
-    def told(done: int, total: int) -> None:
+    def progress(done: int, total: int) -> None:
         nonlocal last, shown
         now = time.monotonic()
         if now - last >= PROGRESS_SECONDS or (shown and done == total):
@@ -97,4 +97,4 @@ def _progress(label: str) -> Told:
             end = "\r" if sys.stderr.isatty() and done < total else "\n"
             click.echo(f"  {label}: {size(done)} of {size(total)} hashed{end}", nl=False, err=True)
 
-    return told
+    return progress

@@ -51,7 +51,7 @@ class Run:
     reporter: Reporter
     shard_runner: TaskRunner[Any]
     forced: frozenset[str] = frozenset()
-    told: Callable[[Outcome], None] = lambda _outcome: None
+    print_outcome: Callable[[Outcome], None] = lambda _outcome: None
     after_crash: bool = False
     retries: Retries = ONCE
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Run:
             again = f"try {tried + 1} of {tries} in {self.retries.seconds:g} s"
             self.reporter.say(f"{node.name} failed: {outcome.why[0]} ({again})")
         else:
-            self.told(outcome)
+            self.print_outcome(outcome)
         return outcome
 
     def _unforeseen(self, node: Node, error: Exception) -> Outcome:
@@ -223,5 +223,5 @@ def _not_reached(run: Run, nodes: dict[str, Node], name: str, problem: str) -> O
     else:
         outcome = Outcome(name, "failed", (f"Prefect did not run it ({problem}): see .prefect/server.log",))
     run.outcomes[name] = outcome
-    run.told(outcome)
+    run.print_outcome(outcome)
     return outcome

@@ -53,7 +53,7 @@ def run_here(
     colour = click.get_current_context().color  # threads, in which stages end, have no context
     width = in_columns(node.name for node in nodes)
 
-    def told(outcome: Outcome) -> None:
+    def print_outcome(outcome: Outcome) -> None:
         if outcome.verdict != "cached" or not is_local(outcome.stage):
             click.echo(outcome.line(width), color=colour)
 
@@ -68,7 +68,7 @@ def run_here(
             reporter=ConsoleReporter(),
             shard_runner=runner,
             forced=forced,
-            told=told,
+            print_outcome=print_outcome,
             after_crash=died,
             retries=retries,
         )

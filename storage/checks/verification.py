@@ -29,7 +29,7 @@ NAMED = 3  # the most missing objects that a finding names
 DELETE = "delete it, then `supmer run`: it is restored, or made again where the cache is damaged as well"
 
 Kind = Literal["missing", "changed", "truncated", "extra", "unreadable", "cache", "source", "invariant", "unrecorded"]
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """Called with bytes hashed so far and bytes in all."""
 
 
@@ -54,30 +54,30 @@ class Expected:
 
 
 class Meter:
-    """Counts the bytes hashed by all threads and reports the progress to `told`."""
+    """Counts the bytes hashed by all threads and reports them to `progress`."""
 
-    def __init__(self, total: int, told: Told) -> None:
-        self._total, self._done, self._told = total, 0, told
+    def __init__(self, total: int, progress: Progress) -> None:
+        self._total, self._done, self._progress = total, 0, progress
         self._lock = threading.Lock()
 
     def add(self, count: int) -> None:
         """Add to the number of bytes hashed."""
         with self._lock:
             self._done += count
-            self._told(self._done, self._total)
+            self._progress(self._done, self._total)
 
 
 class Hashes:
     """Hashes of files, computed on all cores, each inode once; the hash of a file that cannot be read is None."""
 
-    def __init__(self, algorithm: Literal["md5", "sha256"], paths: Iterable[Path], told: Told) -> None:
+    def __init__(self, algorithm: Literal["md5", "sha256"], paths: Iterable[Path], progress: Progress) -> None:
         self._inodes: dict[Path, tuple[int, int]] = {}
         todo: dict[tuple[int, int], tuple[Path, int]] = {}
         for path in paths:
             stat = path.stat()
             self._inodes[path] = (stat.st_dev, stat.st_ino)
             todo[stat.st_dev, stat.st_ino] = (path, stat.st_size)
-        meter = Meter(sum(size for _, size in todo.values()), told)
+        meter = Meter(sum(size for _, size in todo.values()), progress)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             digests = pool.map(lambda entry: _digest(algorithm, entry[0], meter), todo.values())
             self._digests = dict(zip(todo, digests, strict=True))
@@ -102,7 +102,7 @@ def _digest(algorithm: str, path: Path, meter: Meter) -> str | None:
     return digest.hexdigest()
 
 
-def verify_outputs(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
+def verify_outputs(pipeline: Pipeline, progress: Progress) -> Iterator[Finding]:
     """Yield findings about the outputs in dvc.lock and their objects in DVC's cache, by their hashes."""
     cache = cache_folder(pipeline.root)
     expected: list[Expected] = []
@@ -119,7 +119,7 @@ def verify_outputs(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
         path for _, output in unlisted for path in files_below(pipeline.root, pipeline.root / output.path).values()
     ]
     everything = [file.path for file in expected] + list(objects.values()) + below
-    hashes = Hashes("md5", (path for path in everything if path.is_file()), told)
+    hashes = Hashes("md5", (path for path in everything if path.is_file()), progress)
     for file in expected:
         yield from _compare(pipeline.root, file, objects[file.md5], hashes)
     for stage, output in unlisted:
@@ -241,7 +241,7 @@ def _uncached(output: LockedPath, how: str) -> Finding:
     )
 
 
-def verify_sources(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
+def verify_sources(pipeline: Pipeline, progress: Progress) -> Iterator[Finding]:
     """Yield a finding for each source file that differs from the SHA-256 that `acquire` recorded."""
     from storage.sources.source import MANIFEST, read_manifest
 
@@ -258,7 +258,7 @@ def verify_sources(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
         for file in (file for source in sources for file in source.files):
             promised[file.path] = (file.sha256, record)
     paths = {where: pipeline.root / where for where in promised}
-    hashes = Hashes("sha256", (path for path in paths.values() if path.is_file()), told)
+    hashes = Hashes("sha256", (path for path in paths.values() if path.is_file()), progress)
     for where, (sha256, record) in promised.items():
         if not paths[where].is_file():
             yield Finding("missing", where, "source file is gone", "put it back, or `supmer run acquire`")
@@ -267,11 +267,11 @@ def verify_sources(pipeline: Pipeline, told: Told) -> Iterator[Finding]:
             yield Finding("source", where, detail, "put the file back, or `supmer run` to take it as it is")
 
 
-def verify_cache(root: Path, told: Told) -> Iterator[Finding]:
+def verify_cache(root: Path, progress: Progress) -> Iterator[Finding]:
     """Yield a finding for each damaged object in DVC's cache, including objects of earlier versions."""
     cache = cache_folder(root)
     objects = [path for path in cache.glob("??/*") if path.is_file()]
-    hashes = Hashes("md5", objects, told)
+    hashes = Hashes("md5", objects, progress)
     for path in objects:
         if hashes[path] != (path.parent.name + path.name).removesuffix(".dir"):
             yield _damaged_object(root, path)

@@ -36,17 +36,17 @@ class MadeFor:
         return f"{self.source or 'a backbone'}, files {self.hash[:SHOWN]}" if self.hash else self.source
 
 
-def backbone_folder(prompt: Path, about: dict[str, Any], given: Path | None, *, any_backbone: bool = False) -> Path:
+def backbone_folder(prompt: Path, about: dict[str, Any], model: Path | None, *, any_backbone: bool = False) -> Path:
     """Return the folder of a prompt's backbone. Raise InputError if it is not the one the prompt was made for.
 
     Args:
         prompt: the prompt's folder.
         about: its config.json.
-        given: the model's folder; if None, the backbone of the workspace around the prompt or the working directory.
+        model: the model's folder; if None, the backbone of the workspace around the prompt or the working directory.
         any_backbone: accept the model whatever the hash of its files is.
     """
     wanted = MadeFor.of(about)
-    folder, hashes = _in_workspace(prompt, wanted) if given is None else _given(given)
+    folder, hashes = _in_workspace(prompt, wanted) if model is None else _given(model)
     if wanted.hash and not any_backbone:
         _compare(prompt, folder, wanted, hashes)
     return folder

@@ -298,7 +298,10 @@ GOOD = '{"text": "good", "label": 1}\n{"text": "bad", "label": 0}\n'
     [
         (GOOD + '{"text": "x"}', "train.jsonl: row 3: needs the fields"),
         (GOOD + '{"label": 1}', "train.jsonl: row 3: needs the fields"),
-        (GOOD + '{"text": "x", "label": 2}', "train.jsonl: row 3: unknown label 2 (known: negative, positive): correct it"),
+        (
+            GOOD + '{"text": "x", "label": 2}',
+            "train.jsonl: row 3: unknown label 2 (known: negative, positive): correct it",
+        ),
         (GOOD + '{"text": "x", "label": "fine"}', "train.jsonl: row 3: unknown label 'fine'"),
         (GOOD + '{"text": "x", "label": -1}', "train.jsonl: row 3: unknown label -1"),
         (GOOD + '{"text": " ", "label": 1}', "train.jsonl: row 3: text is empty or not a string"),
