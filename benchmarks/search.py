@@ -100,18 +100,17 @@ def trial(recipe: Path, data: Path, trials: Path, measure: Measure) -> None:
     logs = {path.name: training(path.name) for path in trained}
     starts = {name: Start(settings["metatrain.prompt_tokens"], name) for name in ("normal", "vocabulary")}
     starts |= {path.name: Start(settings["metatrain.prompt_tokens"], artifact=read_prompt(path)) for path in trained}
-    rows = [
-        {"trial": recipe.stem, "start": name} | row
-        for name, start in starts.items()
-        for row in measured(name, start, data, measure, trials)
-    ] or [{"trial": recipe.stem, "start": path.name, "scores": []} for path in trained]
     about = {
+        "trial": recipe.stem,
         "recipe": orjson.dumps(settings, option=orjson.OPT_SORT_KEYS).decode(),
         "commit": _commit(),
         "day": time.strftime("%Y-%m-%d"),
-        "hours": (time.time() - began) / 3600,
     }
-    append(trials, [row | about | logs.get(row["start"], {}) for row in rows])
+    rows: list[dict[str, Any]] = [] if measure.sets else [about | {"start": path.name} for path in trained]
+    for name, start in starts.items():
+        rows += [about | {"start": name} | row for row in measured(name, start, data, measure, trials)]
+        hours = {"hours": (time.time() - began) / 3600}
+        append(trials, [row | hours | logs.get(row["start"], {}) for row in rows])  # nothing is lost if it ends here
     print(table(trials), flush=True)
 
 
@@ -121,7 +120,8 @@ def with_ppt(settings: dict[str, Any]) -> dict[str, Any]:
         return settings
     support, query = settings["materialize.support_size"], settings["materialize.query_size"]
     mixed = 1 if settings.get("metatrain.augmentation.mode") == "none" else 2  # a partner's query set is read, too
-    each = settings.get("metatrain.inner.steps", 1) * support + mixed * query
+    inner = settings.get("metatrain.inner.steps", 1) * (settings.get("metatrain.inner.batch_size") or support)
+    each = inner + mixed * query
     prompts = (
         len(settings.get("metatrain.formats", ("sp", "mc", "ss"))) if "ppt" in settings["metatrain.variants"] else 1
     )
@@ -250,7 +250,8 @@ def _read(name: str, data: Path) -> LabeledDataset:
 def append(trials: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Put a trial's rows into the table, instead of those it had before; written whole or not at all."""
     for row in rows:
-        row["area"] = float(np.trapezoid(row["scores"], STEPS) / STEPS[-1]) if row["scores"] else None
+        scores = row.setdefault("scores", [])
+        row["area"] = float(np.trapezoid(scores, STEPS) / STEPS[-1]) if scores else None
         row["steps"] = list(STEPS)
     table = pa.Table.from_pylist(list(rows), SCHEMA)
     if trials.exists():
