@@ -37,7 +37,7 @@ import yaml  # noqa: E402
 
 from model.device import device  # noqa: E402
 from model.prompt.passes import Passes  # noqa: E402
-from model.t5.backbone import load_backbone, weights_dtype  # noqa: E402
+from model.t5.backbone import load_backbone  # noqa: E402
 from model.text.tokenization import TemplateTokenizer  # noqa: E402
 from model.tuning.runs import TuneForm, TuneRun  # noqa: E402
 from model.tuning.tuner import Tuner  # noqa: E402
@@ -236,7 +236,7 @@ _loaded: dict[tuple[Path, str], Passes] = {}
 
 def _passes(folder: Path, precision: str) -> Passes:
     if (folder, precision) not in _loaded:
-        backbone = load_backbone(folder, device(), dtype=weights_dtype(precision))
+        backbone = load_backbone(folder, device(), precision=precision)
         _loaded[folder, precision] = Passes.for_tuning(backbone)
     return _loaded[folder, precision]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
 from flows.completion import parameter_keys, stage_names
 from flows.workspace import find_root
+from model.t5.precision import Precision, WantedPrecision
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,6 +40,28 @@ def set_option(command: _Command) -> _Command:
 def stage_option(*names: str, help: str, multiple: bool = False) -> Callable[[_Command], _Command]:  # noqa: A002 - click's
     """Return a decorator that adds an option which takes the name of a stage."""
     return click.option(*names, metavar="STAGE", multiple=multiple, shell_complete=stage_names, help=help)
+
+
+def precision_option(default: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds the option `--precision`; `default` says what holds without it."""
+    return click.option(
+        "--precision",
+        type=click.Choice(get_args(WantedPrecision)),
+        show_default=default,
+        help="Of the model's products; auto: bfloat16 where the device computes in it.",
+    )
+
+
+def said_precision(wanted: WantedPrecision) -> Precision:
+    """Return the precision for this machine, and print it, with a warning if it is slow here, on standard error."""
+    from model.device import device
+    from model.t5.precision import choose
+
+    choice = choose(wanted, device())
+    click.echo(f"precision {choice}", err=True)
+    if choice.warning:
+        click.echo(f"warning: {choice.warning}", err=True)
+    return choice.precision
 
 
 def print_json(value: object) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.device import cpu_threads, single_threaded
+from model.t5.precision import Precision
 
 if TYPE_CHECKING:
     import torch
@@ -36,15 +37,15 @@ class Encoder(Protocol):
 class BackboneEncoder:
     """The encoder of a sequence-to-sequence model; a sentence's vector is the mean of its last hidden states."""
 
-    def __init__(self, folder: Path, where: "torch.device") -> None:
-        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    def __init__(self, folder: Path, where: "torch.device", precision: Precision = "float32") -> None:
+        from transformers import AutoConfig, AutoTokenizer
+
+        from model.t5.backbone import load_backbone
 
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, **_LOCAL)
-        model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder, **_LOCAL)
-        self._encoder: Any = model.get_encoder().eval().to(where)
-        self._device = where
-        self._longest = _limit(self._tokenizer, model.config)
-        self.dimension: int = model.config.hidden_size
+        self._backbone = load_backbone(folder, where, precision=precision)
+        self._longest = _limit(self._tokenizer, AutoConfig.from_pretrained(folder, **_LOCAL))
+        self.dimension: int = self._backbone.width
 
     def _tokens(self, texts: Sequence[str], **options: Any) -> Any:
         return self._tokenizer(list(texts), truncation=True, max_length=self._longest, **options)
@@ -55,10 +56,14 @@ class BackboneEncoder:
 
     def forward(self, texts: Sequence[str]) -> "torch.Tensor":
         """Return the means over the positions that are not padding, [texts, dimension]."""
-        tokens = self._tokens(texts, padding=True, return_tensors="pt").to(self._device)
-        hidden = self._encoder(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask).last_hidden_state
-        mask = tokens.attention_mask.unsqueeze(-1).to(hidden.dtype)
-        means: torch.Tensor = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+        from model.t5.backbone import computing
+
+        tokens = self._tokens(texts, padding=True, return_tensors="pt").to(self._backbone.device)
+        mask = tokens.attention_mask.bool()
+        with computing(self._backbone):
+            hidden = self._backbone.encode(self._backbone.embed(tokens.input_ids).float(), mask)
+        kept = mask.unsqueeze(-1)
+        means: torch.Tensor = hidden.float().mul(kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
         return means
 
 
@@ -74,14 +79,18 @@ def _limit(tokenizer: Any, config: Any) -> int:
 class SentenceEncoder:
     """Any model that sentence-transformers can load, with its own prompt, pooling, normalization, length and dimension.
 
-    The vectors are the same as those of the model's `encode` without arguments.
+    In float32 the vectors are the same as those of the model's `encode` without arguments. In bfloat16, matrices and
+    products with them are bfloat16; embeddings, norms, pooling and the vectors are float32.
     """
 
-    def __init__(self, folder: Path, where: "torch.device") -> None:
+    def __init__(self, folder: Path, where: "torch.device", precision: Precision = "float32") -> None:
         from sentence_transformers import SentenceTransformer
 
         self._model: Any = SentenceTransformer(str(folder), device=str(where), **_LOCAL).eval()
         self._device = where
+        self._low = precision == "bfloat16"
+        if self._low:
+            _lower_matrices(self._model)
         name = self._model.default_prompt_name
         self._prompt: str | None = self._model.prompts[name] if name is not None else None
         self._kept: int | None = self._model.truncate_dim  # a Matryoshka model keeps only the first numbers of a vector
@@ -100,22 +109,40 @@ class SentenceEncoder:
 
     def forward(self, texts: Sequence[str]) -> "torch.Tensor":
         """Return the model's `sentence_embedding`, [texts, dimension]."""
+        import torch
+
         features = {
             name: value.to(self._device) if hasattr(value, "to") else value
             for name, value in self._model.preprocess(list(texts), prompt=self._prompt).items()
         }
-        vectors: torch.Tensor = self._model(features)["sentence_embedding"]
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._low):
+            vectors: torch.Tensor = self._model(features)["sentence_embedding"]
         return vectors[:, : self._kept]
 
 
+def _lower_matrices(model: "torch.nn.Module") -> None:
+    """Convert the linear layers of a model to bfloat16; autocast then finds them converted."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.to(torch.bfloat16)
+
+
 @lru_cache(maxsize=1)
-def load_encoder(model: str, folder: Path, content: str, where: "torch.device") -> Encoder:  # noqa: ARG001 - a key
+def load_encoder(
+    model: str,
+    folder: Path,
+    content: str,  # noqa: ARG001 - a key
+    where: "torch.device",
+    precision: Precision,
+) -> Encoder:
     """Return the encoder in a folder whose files have the hash `content`; it is loaded once per process."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    return (BackboneEncoder if model == "backbone" else SentenceEncoder)(folder, where)
+    return (BackboneEncoder if model == "backbone" else SentenceEncoder)(folder, where, precision)
 
 
 def encode(encoder: Encoder, texts: Sequence[str], batch_size: int = BATCH) -> npt.NDArray[np.float32]:

@@ -1,11 +1,15 @@
 """Tune a prompt on texts and labels that are in memory; no workspace is needed."""
 
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import cast, get_args
 
+from model.device import device
+from model.t5.precision import Precision, WantedPrecision, choose
 from model.text.datasets import SHORT
 from model.text.templates import template_fields
 from model.tuning.classifier import PromptedClassifier, Texts
@@ -56,11 +60,13 @@ class TuneResult:
         folder: the folder of the prompt; it is the prompt of the seed with the best validation score.
         backbone: the model's folder.
         seeds: a result for each seed.
+        precision: the precision of the backbone's products, "float32" or "bfloat16".
     """
 
     folder: Path
     backbone: Path
     seeds: tuple[SeedResult, ...]
+    precision: Precision
 
     @property
     def score(self) -> float | None:
@@ -70,7 +76,7 @@ class TuneResult:
 
     def classifier(self) -> PromptedClassifier:
         """Load the tuned prompt as a classifier."""
-        return PromptedClassifier.from_pretrained(self.folder, self.backbone)
+        return PromptedClassifier.from_pretrained(self.folder, self.backbone, precision=self.precision)
 
 
 def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three have a default
@@ -92,6 +98,7 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
     evaluate_every: int = 10,
     max_length: int = SHORT,
     prompt_tokens: int = 100,
+    precision: WantedPrecision = "auto",
     work: str | Path | None = None,
     progress: Progress | None = None,
 ) -> TuneResult:
@@ -123,6 +130,8 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
         evaluate_every: number of steps between evaluations; the best prompt is kept.
         max_length: the length of the longest input, in tokens, without the prompt.
         prompt_tokens: number of rows of the prompt; if `start` is a prompt, its own number counts.
+        precision: of the backbone's products: "float32", "bfloat16", or "auto" for bfloat16 where the device computes
+            in it. A UserWarning says what bfloat16 costs on a device without units for it.
         work: folder for checkpoints; after an interruption the same call continues from them. None: none are kept.
         progress: called from time to time with the share that is done and a remark.
     """
@@ -133,6 +142,9 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
     prompt = None if start in _INITIALIZATIONS else Path(start)
     root, given = _place(backbone)
     source = read_manifest(root / ACQUIRED)[0] if given is None else folder_source(given)
+    choice = choose(cast("WantedPrecision", one_of("precision", precision, get_args(WantedPrecision))), device())
+    if choice.warning:
+        warnings.warn(choice.warning, stacklevel=2)
     tuning = Tuning(
         dataset=dataset.name,
         method=Path(start_name).name,
@@ -144,6 +156,7 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
         batch_size=positive("batch_size", batch_size),
         epochs=positive("epochs", epochs),
         evaluate_every=positive("evaluate_every", evaluate_every),
+        precision=choice.precision,
     )
     with tempfile.TemporaryDirectory(prefix="supmer-tune-") as temporary:
         own = OwnTuning(
@@ -159,7 +172,7 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
             checkpoint_seconds=_CHECKPOINT_SECONDS,
         )
         rows = tune_own(own, target, progress or _silent, lambda _line: None)
-    return TuneResult(target, own.backbone, tuple(SeedResult(**row) for row in rows))
+    return TuneResult(target, own.backbone, tuple(SeedResult(**row) for row in rows), tuning.precision)
 
 
 def _silent(_share: float, _remark: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +13,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from flows.options import precision_option, said_precision
 from flows.workspace import silence
 from storage.errors import InputError
 from storage.records.formats import NAMES, PARQUET
 
 if TYPE_CHECKING:
+    from model.t5.precision import WantedPrecision
     from model.tuning.classifier import Prediction, PromptedClassifier
     from storage.records.unlabeled_texts import UnlabeledRow
 
@@ -70,9 +73,17 @@ class Wanted:
     help="Folder of the model; default: the workspace's backbone.",
 )
 @click.option("--any-backbone", is_flag=True, help="Use that model even if the prompt was tuned for other files.")
+@precision_option("auto")
 @click.option("--block", type=click.IntRange(min=1), default=1024, show_default=True, help="Rows read at a time.")
 def command(
-    prompt: Path, text: tuple[str, ...], output: Path | None, backbone: Path | None, *, any_backbone: bool, **rest: Any
+    prompt: Path,
+    text: tuple[str, ...],
+    output: Path | None,
+    backbone: Path | None,
+    precision: WantedPrecision | None,
+    *,
+    any_backbone: bool,
+    **rest: Any,
 ) -> None:
     """Label new texts: print a JSON line for each, in order, with the label and the probability of every label.
 
@@ -85,7 +96,10 @@ def command(
 
     _check_data(rest["data"])
     _check_output(output)
-    classifier = PromptedClassifier.from_pretrained(prompt, backbone, any_backbone=any_backbone)
+    chosen = said_precision(precision or "auto")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # said just now
+        classifier = PromptedClassifier.from_pretrained(prompt, backbone, any_backbone=any_backbone, precision=chosen)
     if text and len(text) != len(classifier.fields):
         named = ", ".join(classifier.fields)
         raise InputError(f"--text: {prompt} takes {named}: name {len(classifier.fields)} fields, in that order")

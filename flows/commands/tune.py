@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
-from flows.options import overlaid, set_option
+from flows.options import overlaid, precision_option, said_precision, set_option
 from flows.workspace import enter
 from model.text.templates import Form
 from storage import paths
@@ -53,6 +53,7 @@ Examples:
 @click.option("--seeds", metavar="N,N,…", help="Each seed draws its own examples.")
 @click.option("--learning-rates", metavar="X,X,…", help="Each is tried for every seed; validation chooses.")
 @click.option("--epochs", type=click.IntRange(min=1), help="Passes over the examples.")
+@precision_option("params.yaml")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for the tuned prompt; default: FILE-prompt.")
 @set_option
 def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> None:
@@ -111,6 +112,7 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
         batch_size=tune.batch_size,
         epochs=options["epochs"] or tune.epochs,
         evaluate_every=tune.evaluate_every,
+        precision=said_precision(options["precision"] or tune.precision or params.precision),
     )
     return OwnTuning(
         tuning=tuning,

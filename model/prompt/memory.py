@@ -9,7 +9,7 @@ from torch import Tensor
 
 from model.prompt.passes import Passes
 from model.prompt.rows import Row, chunked
-from model.t5.backbone import attention_kernel, precision
+from model.t5.backbone import attention_kernel, computing
 
 PROBE_TOKENS = 1024  # tokens of the chunk that is measured
 SMALLEST_CHUNK = 64  # tokens; a chunk always holds at least one row
@@ -39,7 +39,7 @@ def _saved(passes: Passes, prompts: Tensor, chunk: Sequence[Row]) -> tuple[dict[
 
     leaf = prompts.detach().clone().requires_grad_()
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-    with hooks, precision(passes.backbone), attention_kernel(twice=True):
+    with hooks, computing(passes.backbone), attention_kernel(twice=True):
         each, _, _ = passes.losses(leaf, chunk)
         (gradient,) = torch.autograd.grad(each.sum(), leaf, create_graph=True)
     return sizes, gradient

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from model.prompt.parallel_chunks import side_by_side
 from model.prompt.rows import Centroids, Row, chunked, decoder_inputs, encoder_inputs
-from model.t5.backbone import Backbone, attention_kernel, precision
+from model.t5.backbone import Backbone, attention_kernel, computing
 from model.text.tokenized_tasks import NO_LOSS
 
 CHUNK_TOKENS = {"cpu": 768, "cuda": 32_768}
@@ -107,7 +107,7 @@ class Passes:
 
     def _chunk(self, prompts: Tensor, chunk: Sequence[Row], *, graph: bool) -> _ChunkPass:
         leaf = prompts.detach().requires_grad_()
-        with precision(self.backbone):
+        with computing(self.backbone):
             each, hidden, mask = self.losses(leaf, chunk)
         weighted = each * each.new_tensor([row.weight for row in chunk])
         (gradient,) = torch.autograd.grad(weighted.sum(), leaf, create_graph=graph)
@@ -140,7 +140,7 @@ class Passes:
         """Return the loss of each prompt [K], without gradients."""
 
         def losses(chunk: Sequence[Row]) -> tuple[Tensor, Tensor]:
-            with torch.no_grad(), precision(self.backbone):
+            with torch.no_grad(), computing(self.backbone):
                 each, _, _ = self.losses(prompts, chunk)
                 return self._owners(chunk), each * each.new_tensor([row.weight for row in chunk])
 

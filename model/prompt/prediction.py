@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.prompt.passes import Passes
 from model.prompt.rows import Row, encoder_inputs
-from model.t5.backbone import precision
+from model.t5.backbone import computing
 from model.text.templates import Template
 from model.text.tokenization import TemplateTokenizer
 from model.text.tokenized_tasks import Example, Ids
@@ -98,7 +98,7 @@ def row_scores(passes: Passes, prompts: Tensor, rows: Sequence[Row], label_ids: 
     places = {id(row): place for place, row in enumerate(rows)}
 
     def fill(chunk: Sequence[Row]) -> None:
-        with torch.no_grad(), precision(passes.backbone):
+        with torch.no_grad(), computing(passes.backbone):
             chunk_scores = _scores_of(passes, prompts, chunk, label_ids)
         scores[[places[id(row)] for row in chunk]] = chunk_scores.cpu().numpy()
 

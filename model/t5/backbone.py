@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from model.t5.fast_t5 import FastT5, is_fast
+from model.t5.precision import WantedPrecision, choose, weights_dtype
 from model.t5.recomputing import directly, recomputed
 from storage.errors import InputError, first_line
 
@@ -91,11 +92,14 @@ def special_ids(config: Any) -> tuple[int, int]:
 
 
 def load_backbone(
-    folder: Path, device: torch.device, *, fast: bool = True, recompute: bool = False, dtype: torch.dtype | None = None
+    folder: Path,
+    device: torch.device,
+    *,
+    fast: bool = True,
+    recompute: bool = False,
+    precision: WantedPrecision = "auto",
 ) -> Backbone:
-    """Load a frozen backbone, in bfloat16 on a GPU that supports it and in float32 elsewhere.
-
-    Raise InputError if it cannot be loaded.
+    """Load a frozen backbone; raise InputError if it cannot be loaded.
 
     Args:
         folder: a transformers folder.
@@ -103,14 +107,14 @@ def load_backbone(
         fast: use the fast implementation if there is one for the model.
         recompute: compute the activations of a layer again in the backward pass, instead of keeping them (gradient
             checkpointing).
-        dtype: another type for the weights.
+        precision: the precision of the weights and of products with them; `auto` depends on the device.
     """
     from transformers import AutoModelForSeq2SeqLM
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    wanted = dtype or (torch.bfloat16 if _has_bfloat16(device) else torch.float32)
+    wanted = weights_dtype(choose(precision, device).precision)
     try:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=wanted, **_LOCAL).to(device)
     except torch.OutOfMemoryError:
@@ -123,11 +127,6 @@ def load_backbone(
     return backbone_of(model, fast=fast, recompute=recompute)
 
 
-def weights_dtype(precision: str) -> torch.dtype | None:
-    """Return the type of the weights for the name of a precision; None for `auto`, which depends on the device."""
-    return {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
-
-
 def backbone_of(model: Any, *, fast: bool = True, recompute: bool = False) -> Backbone:
     """Return a loaded transformers model as a backbone."""
     if fast and is_fast(model):
@@ -135,12 +134,8 @@ def backbone_of(model: Any, *, fast: bool = True, recompute: bool = False) -> Ba
     return HuggingFaceBackbone(model, recompute=recompute)
 
 
-def _has_bfloat16(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-
-
 @contextmanager
-def precision(backbone: Backbone) -> Iterator[None]:
+def computing(backbone: Backbone) -> Iterator[None]:
     """Compute matrix products in the weights' type, prompts and sums in float32, in the current thread."""
     low = backbone.dtype in (torch.bfloat16, torch.float16)
     with torch.autocast(backbone.device.type, torch.bfloat16) if low else nullcontext():

@@ -17,10 +17,12 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import linear
 
+from model.t5.precision import bfloat16_units
+
 _OPERATORS: Any = torch.ops.mkldnn
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available() and hasattr(_OPERATORS, "_linear_pointwise")  # type: ignore[no-untyped-call]  # torch has no type for it
 _WIDE = _HAS_ONEDNN and "AVX512" in torch.backends.cpu.get_cpu_capability()
-_PACKED = (torch.float32, torch.bfloat16) if torch.cpu._is_avx512_bf16_supported() else (torch.float32,)  # noqa: SLF001 - its only name
+_PACKED = (torch.float32, torch.bfloat16) if bfloat16_units(torch.device("cpu")) else (torch.float32,)
 NO_KERNEL = "could not create a primitive"  # oneDNN's only message when memory has run out
 _ROWS = 1024  # rows that a layout is made for; it can be used for any number
 _MAKING = Lock()  # held while a layout is made, so that other threads wait for it

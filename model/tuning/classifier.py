@@ -1,9 +1,10 @@
 """A classifier with a tuned prompt: it predicts labels and their probabilities for texts."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from model.prompt.memory import halved, within_memory
 from model.prompt.passes import Passes
 from model.prompt.prediction import label_scores, label_tokens
 from model.t5.backbone import Backbone, load_backbone
+from model.t5.precision import WantedPrecision, choose
 from model.text.tokenization import TemplateTokenizer
 from model.tuning.downstream import Downstream
 from storage.errors import InputError
@@ -36,10 +38,12 @@ class PromptedClassifier:
 
     Attributes:
         task: the task that the prompt was tuned for: labels, template, maximum length.
+        precision: the precision of the backbone's products, "float32" or "bfloat16".
     """
 
     def __init__(self, artifact: PromptArtifact, task: Downstream, backbone: Backbone, folder: Path) -> None:
         self.task = task
+        self.precision = str(backbone.dtype).removeprefix("torch.")
         self._tokenizer = TemplateTokenizer.from_folder(folder, task.max_length)
         self._label_ids = label_tokens(self._tokenizer, task.template)
         self._passes = Passes.for_tuning(backbone)
@@ -48,7 +52,12 @@ class PromptedClassifier:
 
     @classmethod
     def from_pretrained(
-        cls, folder: str | Path, backbone: str | Path | None = None, *, any_backbone: bool = False
+        cls,
+        folder: str | Path,
+        backbone: str | Path | None = None,
+        *,
+        any_backbone: bool = False,
+        precision: WantedPrecision = "auto",
     ) -> "PromptedClassifier":
         """Load the classifier of a tuned prompt, for example from artifacts/tuned/movies/supmer.
 
@@ -58,13 +67,20 @@ class PromptedClassifier:
             folder: the folder of a tuned prompt.
             backbone: the folder of the model it was tuned for; by default the backbone of the prompt's workspace.
             any_backbone: accept a backbone whose files differ from those that the prompt was tuned for.
+            precision: of the backbone's products: "float32", "bfloat16", or "auto" for bfloat16 where the device
+                computes in it. A UserWarning says what bfloat16 costs on a device without units for it.
         """
         folder = Path(folder)
         artifact = read_prompt(folder)
         task = Downstream.of(artifact.about, folder)
         backbone_path = None if backbone is None else Path(backbone)
         where = backbone_folder(folder, artifact.about, backbone_path, any_backbone=any_backbone)
-        loaded = load_backbone(where, device())
+        if precision not in get_args(WantedPrecision):
+            raise InputError(f"precision: {precision!r} should be one of {', '.join(get_args(WantedPrecision))}")
+        choice = choose(precision, device())
+        if choice.warning:
+            warnings.warn(choice.warning, stacklevel=2)
+        loaded = load_backbone(where, device(), precision=choice.precision)
         if loaded.width != artifact.prompt.shape[1]:
             raise InputError(
                 f"{where}: has the width {loaded.width}, and {folder} was tuned for one of {artifact.prompt.shape[1]}: "

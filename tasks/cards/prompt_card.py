@@ -48,6 +48,7 @@ def prompt_card(about: Record, shape: Sequence[int]) -> str:
 | templates | {training["template"]} |
 | meta steps | {result["steps"]:,}, the best after {result["best_step"]:,} |
 | held-out loss | {result["held_out_loss"]:.4f}, {against} the {result["start_loss"]:.4f} of the starting prompt |
+| precision | {training["precision"]} |
 | seed | {about["seed"]} |
 | tasks | {about["tasks"]["train"]} (train), {about["tasks"]["validation"]} (validation) |
 

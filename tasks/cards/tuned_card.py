@@ -23,6 +23,7 @@ def tuned_card(downstream: Record, shape: Sequence[int]) -> str:
 | data | {downstream["data"][:16]} |
 | seed | {downstream["seed"]} |
 | learning rate | {downstream["learning_rate"]:g}, chosen by validation |
+| precision | {downstream["precision"]} |
 | validation score | {downstream["validation_score"]:.4f} |
 | backbone | {downstream["backbone"]["source"]}, files {downstream["backbone"]["hash"][:16]} |
 

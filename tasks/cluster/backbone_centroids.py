@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from model.device import device
 from model.sentence_encoder import encode, load_encoder
+from model.t5.precision import Precision
 from storage import paths
 from storage.errors import InputError
 from storage.hashing import file_hash
@@ -40,13 +41,18 @@ def lowest(described: Sequence[ShardResult], count: int) -> npt.NDArray[Any]:
 
 
 def backbone_means(
-    stage: Stage, sentences: Sequence[Path], hashes: Sequence[str], described: Sequence[ShardResult], work: Path
+    stage: Stage,
+    sentences: Sequence[Path],
+    hashes: Sequence[str],
+    described: Sequence[ShardResult],
+    work: Path,
+    precision: Precision,
 ) -> Means:
     """Encode the picked sentences, each once even if several formats picked it, and average them by cluster."""
     params = stage.params.cluster
     picks = lowest(described, params.backbone_sentences)
     source = read_manifest(stage.input(paths.BACKBONE))[0]
-    made = {"model": "backbone", "model_hash": model_hash(source)}
+    made = {"model": "backbone", "model_hash": model_hash(source), "precision": precision}
     shards, rows_of = [], []
     for number in np.unique(picks["shard"]).tolist():
         rows = np.unique(picks["row"][picks["shard"] == number])
@@ -73,7 +79,9 @@ def encode_rows(payload: Record, folder: Path) -> Record:
     texts = pq.read_table(payload["path"], columns=["text"], use_threads=False)["text"]
     rows = np.load(payload["rows_path"])
     where = device(payload["number"])
-    encoder = load_encoder(payload["model"], Path(payload["folder"]), payload["model_hash"], where)
+    encoder = load_encoder(
+        payload["model"], Path(payload["folder"]), payload["model_hash"], where, payload["precision"]
+    )
     vectors = encode(encoder, texts.take(rows).to_pylist())
     if (bad := bad_rows(vectors)).size:
         place = f"{paths.SENTENCES}/{Path(payload['path']).name}: row {int(rows[bad[0]]) + 1}"

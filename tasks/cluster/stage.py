@@ -32,6 +32,7 @@ from tasks.cluster.backbone_centroids import Means, backbone_means
 from tasks.cluster.kmeans import CENTROIDS, DRAWN, draw, train
 from tasks.cluster.small_clusters import Settled, Tally, figures, settle
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
+from tasks.stage.precision import stage_precision
 
 _ALL = 2**64 - 1  # every key is at most this
 
@@ -58,6 +59,8 @@ class Corpus:
 def run(stage: Stage) -> Record:
     """Cluster the vectors, merge or drop small clusters, and write the tables."""
     corpus, made = _corpus(stage)
+    # With the backbone's own vectors, k-means centroids are in its space already (ALGORITHM §2).
+    precision = None if made.model == "backbone" else stage_precision(stage, stage.params.cluster.precision)
     drawn = _drawn(stage, corpus, made)
     centroids = _trained(stage, drawn)
     hashes = {name: file_hash(path) for name, path in centroids.items()}
@@ -68,17 +71,18 @@ def run(stage: Stage) -> Record:
     work.mkdir(parents=True, exist_ok=True)
     try:
         described = _described(stage, corpus, made, assigned, settled, work)
-        if made.model == "backbone":  # its k-means centroids are in the backbone's space already (ALGORITHM §2)
+        if precision is None:
             means = np.stack([one.centroids for one in settled.values()])
         else:
-            means = backbone_means(stage, corpus.paths["sentences"], corpus.hashes["sentences"], described, work)
+            texts, hashes_of_texts = corpus.paths["sentences"], corpus.hashes["sentences"]
+            means = backbone_means(stage, texts, hashes_of_texts, described, work, precision)
     finally:
         remove(work)
     for name, result in zip(corpus.names, described, strict=True):
         stage.adopt(result, ASSIGNMENTS, paths.ASSIGNMENTS, name)
     _write_centroids(stage, made, settled, means)
     _write_nearest(stage, made, described)
-    return _write_figures(stage, corpus, drawn, settled)
+    return _write_figures(stage, corpus, drawn, settled) | ({"precision": precision} if precision else {})
 
 
 def _corpus(stage: Stage) -> tuple[Corpus, Made]:
@@ -195,7 +199,7 @@ def _described(
 
 
 def _provenance(stage: Stage, made: Made) -> Record:
-    chosen = {"seed": stage.params.seed, "params": stage.params.cluster.model_dump()}
+    chosen = {"seed": stage.params.seed, "params": stage.params.cluster.model_dump(exclude={"precision"})}
     return {"stage": "cluster", "model": made.model, "model_hash": made.model_hash} | chosen
 
 

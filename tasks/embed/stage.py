@@ -15,6 +15,7 @@ from storage.parquet import count_rows
 from storage.sources.source import read_manifest
 from storage.vectors.sentence_vectors import Made, bad_rows, file_hashes, model_hash, spoiled, write_vectors
 from tasks.stage.contract import Record, Shard, Stage
+from tasks.stage.precision import stage_precision
 
 _FILE = "vectors.parquet"
 
@@ -24,19 +25,21 @@ def run(stage: Stage) -> Record:
     params = stage.params.embed
     source = read_manifest(stage.input(paths.source(params.model)))[0]
     made = {"model": params.model, "model_hash": model_hash(source), "dtype": params.dtype}
+    precision = stage_precision(stage, params.precision)
     shards_of_sentences = sorted(stage.input(paths.SENTENCES).glob("*.parquet"))
     if not shards_of_sentences:
         raise InputError(f"{paths.SENTENCES}: no shard there: run `supmer run --force sample`")
     shards = []
     for number, (path, sha256) in enumerate(zip(shards_of_sentences, file_hashes(shards_of_sentences), strict=True)):
-        payload = {"sentences": sha256, "batch_size": params.batch_size, **made}
+        payload = {"sentences": sha256, "batch_size": params.batch_size, "precision": precision, **made}
         hint = {"path": str(path), "folder": str(stage.root / source.folder), "number": number}
         shards.append(Shard(path.stem, payload, count_rows(path), hint))
     results = stage.map("embed", embed, shards, "sentences")
     for path, result in zip(shards_of_sentences, results, strict=True):
         stage.adopt(result, _FILE, paths.EMBEDDINGS, path.name)
     dimension = results[0].record["dimension"]
-    return {"rows": sum(result.record["rows"] for result in results), "dimension": dimension, **made}
+    rows = sum(result.record["rows"] for result in results)
+    return {"rows": rows, "dimension": dimension, "precision": precision, **made}
 
 
 def embed(payload: Record, folder: Path) -> Record:
@@ -44,7 +47,9 @@ def embed(payload: Record, folder: Path) -> Record:
     path = Path(payload["path"])
     table = pq.read_table(path, columns=["document_id", "index", "text"], use_threads=False)
     where = device(payload["number"])
-    encoder = load_encoder(payload["model"], Path(payload["folder"]), payload["model_hash"], where)
+    encoder = load_encoder(
+        payload["model"], Path(payload["folder"]), payload["model_hash"], where, payload["precision"]
+    )
     vectors = encode(encoder, table["text"].to_pylist(), payload["batch_size"])
     with np.errstate(over="ignore"):  # values that do not fit become infinite, and are refused by name below
         stored = vectors.astype(payload["dtype"])

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from model.device import device
 from model.sentence_encoder import encode, load_encoder
+from model.t5.precision import Precision
 from storage import paths
 from storage.errors import InputError
 from storage.parquet import write_shard
@@ -28,6 +29,7 @@ from tasks.materialize.anchor_tasks import balanced, cluster_of, generator
 from tasks.materialize.plan import Sizes, sizes_of, sizes_record
 from tasks.materialize.task_writer import SHARD, Content, lists, task_table
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
+from tasks.stage.precision import stage_precision
 
 _VECTORS = "vectors.npy"
 _PART_EXAMPLES = 4_096
@@ -52,13 +54,14 @@ def labeled_tasks(
         for name in names
     ]
     sizes = sizes_of(stage.params.materialize)
+    precision = stage_precision(stage, stage.params.materialize.labeled.precision)
     figures: Record = {}
     for labeled_set in sets:
         without = f", without {labeled_set.tested:,} rows that tune tests on" if labeled_set.tested else ""
         stage.reporter.say(
             f"materialize: {labeled_set.name}: {labeled_set.rows:,} examples of {_listed(labeled_set.files)}{without}"
         )
-        vectors = _vectors(stage, labeled_set, folder / labeled_set.name)
+        vectors = _vectors(stage, labeled_set, folder / labeled_set.name, precision)
         groups = grouped(vectors, stage.params.materialize.labeled.groups, stage.params.seed, labeled_set.name)
         write_groups(
             folder / labeled_set.name, labeled_set, _cells(stage, labeled_set, folder / labeled_set.name, groups)
@@ -66,12 +69,14 @@ def labeled_tasks(
         kind = f"{LABELED}-{labeled_set.name}"
         figures[kind] = {split: _check(folder / labeled_set.name, labeled_set, split, sizes) for split in wanted}
         figures[kind] |= {"files": list(labeled_set.files), "tested": labeled_set.tested}
-        figures[kind] |= {"duplicates": labeled_set.duplicates, "conflicts": labeled_set.conflicts}
-    labeled = stage.params.materialize.labeled.model_dump(exclude={"labeled_parts", "unlabeled_parts"})
+        figures[kind] |= {"precision": precision, "duplicates": labeled_set.duplicates}
+        figures[kind] |= {"conflicts": labeled_set.conflicts}
+    labeled = stage.params.materialize.labeled.model_dump(exclude={"labeled_parts", "unlabeled_parts", "precision"})
     payload: Record = {
         "sets": [labeled_set.content for labeled_set in sets],
         "labeled": labeled,
         "model": model_hash(_model(stage)),
+        "precision": precision,
     }
     payload |= {"seed": stage.params.seed, "sizes": sizes_record(sizes)}
     return figures, stage.map("labeled", write_labeled, _shards(wanted, payload, folder), "tasks")
@@ -95,12 +100,12 @@ def _model(stage: Stage) -> AcquiredSource:
     return read_manifest(stage.input(paths.source(stage.params.materialize.labeled.model)))[0]
 
 
-def _vectors(stage: Stage, labeled: LabeledSet, folder: Path) -> list[Array]:
+def _vectors(stage: Stage, labeled: LabeledSet, folder: Path, precision: Precision) -> list[Array]:
     """Return one vector for each example, in parts [n, d] that worker processes write and this process maps."""
     model = stage.params.materialize.labeled.model
     source = _model(stage)
     payload = {"set": labeled.content, "fields": labeled.fields, "model": model, "model_hash": model_hash(source)}
-    payload["name"] = labeled.name
+    payload |= {"name": labeled.name, "precision": precision}
     hint = {"folder": str(folder), "model_path": str(stage.root / source.folder)}
     shards = []
     for first in range(0, labeled.rows, _PART_EXAMPLES):
@@ -116,7 +121,9 @@ def write_vectors(payload: Record, folder: Path) -> Record:
     texts = LabeledPool(Path(payload["folder"])).texts(examples, payload["fields"]).to_pylist()
     joined = [" ".join(texts[start : start + payload["fields"]]) for start in range(0, len(texts), payload["fields"])]
     place = device(payload["first"] // _PART_EXAMPLES)
-    encoder = load_encoder(payload["model"], Path(payload["model_path"]), payload["model_hash"], place)
+    encoder = load_encoder(
+        payload["model"], Path(payload["model_path"]), payload["model_hash"], place, payload["precision"]
+    )
     vectors = encode(encoder, joined)
     if (bad := bad_rows(vectors)).size:
         what = f"the {payload['model']} gives {spoiled(vectors[bad[0]])} for {joined[bad[0]][:40]!r}"

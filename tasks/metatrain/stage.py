@@ -24,6 +24,7 @@ from storage.vectors.sentence_vectors import file_hashes, model_hash
 from tasks.cards.prompt_card import prompt_card
 from tasks.metatrain.variants import Training, trainings
 from tasks.stage.contract import RANKS, SHARD_STORE, Record, Shard, Stage
+from tasks.stage.precision import say_restarts, stage_precision
 
 WORK = SHARD_STORE / "metatrain" / "checkpoints"  # in the shard store, which drops unfinished work no longer wanted
 HINTS = ("threads", "checkpoint_steps", "checkpoint_seconds", "chunk_tokens", "gradient_checkpointing")
@@ -35,8 +36,10 @@ def run(stage: Stage) -> Record:
     """Train every variant as a shard of its own, so that adding a variant trains only that one."""
     source = read_manifest(stage.input(paths.BACKBONE))[0]
     examples = int(read_index(stage.input(paths.TASKS), "train").rows[0])
-    wanted = trainings(stage.params.metatrain, examples)
+    precision = stage_precision(stage, stage.params.metatrain.precision)
+    wanted = trainings(stage.params.metatrain, examples, precision)
     shards = [_shard(stage, source, training, len(wanted)) for training in wanted]
+    say_restarts(stage, "train", train_variant, shards, stage.root / WORK, "training")
     results = stage.map("train", train_variant, shards, "steps", live=True)
     summary: Record = {}
     for result in results:
@@ -52,7 +55,7 @@ def run(stage: Stage) -> Record:
         stage.output(paths.METATRAIN_METRICS),
         orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE),
     )
-    return {"rows": sum(record["steps"] for record in summary.values())} | summary
+    return {"rows": sum(record["steps"] for record in summary.values()), "precision": precision} | summary
 
 
 def _shard(stage: Stage, source: AcquiredSource, training: Training, side_by_side: int) -> Shard:

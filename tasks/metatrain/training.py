@@ -21,7 +21,7 @@ from model.prompt.initial_prompt import initial_prompt
 from model.prompt.passes import Passes
 from model.prompt.regularizer import GradientRegularizer
 from model.prompt.rows import Centroids
-from model.t5.backbone import Backbone, load_backbone, weights_dtype
+from model.t5.backbone import Backbone, load_backbone
 from model.text.templates import UNIFIED_TEMPLATES, Form
 from model.text.tokenization import TemplateTokenizer
 from storage.errors import InputError, TransientError, first_line
@@ -264,9 +264,7 @@ def _prepared(job: Job, ranks: Ranks, log: TrainingLog, told: Told, say: Callabl
     shared |= {"batch_size": training.tasks_per_batch, "templates": templates}
     mixing = training.augmentation != "none"
     partner = cast("Partner", training.partner) if mixing else None
-    backbone = load_backbone(
-        job.backbone, where, recompute=job.gradient_checkpointing, dtype=weights_dtype(training.precision)
-    )
+    backbone = load_backbone(job.backbone, where, recompute=job.gradient_checkpointing, precision=training.precision)
     told_here = say if ranks.first else lambda _line: None
     objective = _objective(job, backbone, told_here)
     plain = PlainStart(PlainObjective(objective.passes, told=told_here), training.plain_steps)

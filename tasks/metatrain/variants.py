@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from model.t5.precision import Precision
 from tasks.methods import META_TRAINED, SUPMER
 from tasks.params.learning_schema import MetatrainParams
 
@@ -23,6 +24,7 @@ class Training:
         varied_label_words: formats whose label words are drawn anew for each task.
         plain_steps: number of first steps that descend the plain loss.
         clip_norm: largest norm of a gradient; None if gradients are not clipped.
+        precision: of the backbone's products.
     """
 
     variant: str
@@ -61,7 +63,7 @@ class Training:
     inner_batch: int
     outer_direction: str
     plain_steps: int
-    precision: str
+    precision: Precision
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as a shard's payload holds them."""
@@ -74,13 +76,13 @@ class Training:
         return cls(**values | lists)
 
 
-def trainings(params: MetatrainParams, examples_a_task: int) -> list[Training]:
+def trainings(params: MetatrainParams, examples_a_task: int, precision: Precision) -> list[Training]:
     """Return the trainings of `metatrain.variants`; a task has `examples_a_task` examples in both sets together."""
     wanted: list[dict[str, Any]] = []
     for variant in params.variants:
         learned = META_TRAINED[variant]
         settings = _supmer(params) | RECIPES[learned.recipe](params, examples_a_task) | learned.changes
-        settings |= {"variant": variant, "formats": learned.task_formats(params.formats)}
+        settings |= {"variant": variant, "precision": precision, "formats": learned.task_formats(params.formats)}
         if learned.each_format:
             wanted += [settings | {"variant": f"{variant}-{name}", "formats": (name,)} for name in settings["formats"]]
         else:
@@ -132,7 +134,6 @@ def _supmer(params: MetatrainParams) -> dict[str, Any]:
         "inner_batch": params.inner.batch_size or 0,
         "outer_direction": params.outer_direction,
         "plain_steps": params.plain_steps,
-        "precision": params.precision,
     }
 
 

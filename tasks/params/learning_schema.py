@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from model.t5.precision import WantedPrecision
 from model.text.templates import Form
 from storage.task_formats import ANCHOR_KINDS, FORMATS
 from tasks.methods import META_TRAINED, METHODS
@@ -132,9 +133,8 @@ class MetatrainParams(ParamGroup):
     clip_norm: Rate = Field(1.0, description="Norm to which the gradients of θ and of φ are clipped")
     steps: Count = Field(100_000, description="Most meta steps")
     plain_steps: int = Field(0, ge=0, description="First steps that descend the plain loss, as PPT does")
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto",
-        description="Number format of the backbone's products; auto: bfloat16 on GPUs that have it, float32 elsewhere",
+    precision: WantedPrecision | None = Field(
+        None, description="Of the backbone's products in meta-training; null: as the top-level precision"
     )
     validate_every: Count = Field(2_000, description="Meta steps between validations; the lowest loss is kept")
     patience: Count | None = Field(None, description="Validations without gain before it stops; null: never")
@@ -227,6 +227,9 @@ class TuneParams(ParamGroup):
     max_lengths: dict[Name, Count] = Field({}, description="Datasets whose longest input differs, in tokens")
     test_examples: Count | None = Field(None, description="Test examples per dataset, drawn by seed; null: all")
     checkpoint_seconds: Rate = Field(60.0, description="Seconds between checkpoints to resume from")
+    precision: WantedPrecision | None = Field(
+        None, description="Of the backbone's products in tuning and tests; null: as the top-level precision"
+    )
 
     def problems(self) -> Iterator[Impossible]:
         """Yield the methods that are not built."""

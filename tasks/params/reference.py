@@ -23,6 +23,10 @@ START, END = (
 )
 
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+_ABOUT = {
+    "seed": "The one number all chance follows from.",
+    "precision": "The number format of products with a model's weights; a stage may have its own.",
+}  # of the keys that belong to no group
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -149,7 +153,7 @@ def reference() -> str:
         if stage != title:
             title = stage
             group = group_type(Params.model_fields[stage].annotation)
-            about = (group.__doc__ or "").splitlines()[0] if group else "The one number all chance follows from."
+            about = (group.__doc__ or "").splitlines()[0] if group else _ABOUT[stage]
             lines += ["", f"## {stage}", "", about, "", "| key | type | default | meaning |", "|---|---|---|---|"]
         type_ = parameter.type.replace("|", "\\|")
         lines.append(f"| `{parameter.key}` | {type_} | `{parameter.default}` | {parameter.description} |")

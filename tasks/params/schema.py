@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from model.t5.precision import WantedPrecision
 from tasks.methods import META_TRAINED, METHODS, PAIRS, SINGLES
 from tasks.params.learning_schema import MetatrainParams, ReportParams, TuneParams
 from tasks.params.schema_base import Count, Distinct, Impossible, Name, ParamGroup, Share, Source, defaults, impossible
@@ -69,6 +70,9 @@ class EmbedParams(ParamGroup):
     )
     dtype: Literal["float16", "float32"] = Field("float16", description="Number format of the stored vectors")
     batch_size: Count = Field(16, description="Sentences per forward pass, sorted by length")
+    precision: WantedPrecision | None = Field(
+        None, description="Of the model's products; null: as the top-level precision"
+    )
 
 
 class ClusterParams(ParamGroup):
@@ -84,6 +88,9 @@ class ClusterParams(ParamGroup):
     )
     backbone_sentences: Count = Field(
         256, description="Sentences per cluster whose mean is its centroid in the backbone's space"
+    )
+    precision: WantedPrecision | None = Field(
+        None, description="Of the backbone's products for these centroids; null: as the top-level precision"
     )
 
 
@@ -110,6 +117,9 @@ class LabeledTaskParams(ParamGroup):
         1, description="Parts of labeled tasks: so many for each unlabeled_parts of the others"
     )
     unlabeled_parts: Count = Field(2, description="Parts of unlabeled tasks; supmer-mixed draws at this ratio")
+    precision: WantedPrecision | None = Field(
+        None, description="Of the model's products for these vectors; null: as the top-level precision"
+    )
 
 
 class MaterializeParams(ParamGroup):
@@ -140,6 +150,11 @@ class Params(ParamGroup):
     """The whole of params.yaml."""
 
     seed: int = Field(42, ge=0, lt=2**63, description="Seed of every random choice before tuning")
+    precision: WantedPrecision = Field(
+        "auto",
+        description="Of products with a model's weights, in every stage; auto: bfloat16 on GPUs and processors that "
+        "compute in it, float32 elsewhere",
+    )
     acquire: AcquireParams
     sample: SampleParams = defaults(SampleParams)
     embed: EmbedParams = defaults(EmbedParams)

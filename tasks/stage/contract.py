@@ -285,9 +285,12 @@ class Stage:
             if (self.refresh and folder not in self._used) or finished_record(folder) is None
         ]
 
+    def key(self, function: ShardFunction, shard: Shard) -> str:
+        """Return the key of a shard: the hash of its function, code and payload."""
+        return json_hash([_reference(function), self.code, shard.payload])[:32]
+
     def _folders(self, step: str, function: ShardFunction, shards: Sequence[Shard]) -> list[Path]:
-        keys = [json_hash([_reference(function), self.code, shard.payload])[:32] for shard in shards]
-        return [self._store / step / key for key in keys]
+        return [self._store / step / self.key(function, shard) for shard in shards]
 
     def adopt(self, result: ShardResult, file: str, output: str, name: str) -> None:
         """Put a shard's file into an output folder under `name`, sharing its bytes on disk."""

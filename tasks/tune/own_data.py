@@ -61,7 +61,7 @@ def tune_own(own: OwnTuning, output: Path, told: Told, say: Callable[[str], None
         few_shot_split(own.dataset, own.tuning.shots, seed)  # report too few examples before a model is loaded
     where = device()
     make_deterministic(where)
-    passes = Passes.for_tuning(load_backbone(own.backbone, where))
+    passes = Passes.for_tuning(load_backbone(own.backbone, where, precision=own.tuning.precision))
     if own.start.artifact is not None:
         refuse_misfit(own.start.artifact, own.start_name, passes.backbone.width, own.about)
     tokenizer = TemplateTokenizer.from_folder(own.backbone, own.tuning.max_length)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from model.t5.precision import Precision
 from model.text.datasets import SHORT, dataset_form
 from tasks.methods import METHODS
 from tasks.params.schema import Params
@@ -16,6 +17,7 @@ class Tuning:
     Attributes:
         form: form of the templates, sentinel or instruction.
         max_length: longest input in tokens, without the prompt.
+        precision: of the backbone's products.
         settings: further parameters of the method, by key.
     """
 
@@ -29,6 +31,7 @@ class Tuning:
     batch_size: int
     epochs: int
     evaluate_every: int
+    precision: Precision
     settings: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +58,7 @@ class Planned:
         return f"{self.tuning.dataset}/{self.tuning.method}-{self.tuning.shots}"
 
 
-def planned(params: Params) -> list[Planned]:
+def planned(params: Params, precision: Precision) -> list[Planned]:
     """Return everything that params.yaml asks for, in its order."""
     tune, domains = params.tune, params.tune.domains
     names = dict.fromkeys([*tune.datasets, *([domains.source] if domains.source else [])])
@@ -64,7 +67,7 @@ def planned(params: Params) -> list[Planned]:
         targets = domains.targets if dataset == domains.source else []
         for method in tune.methods:
             for shots in _shots(params, dataset, method):
-                tuning = _tuning(params, dataset, method, shots)
+                tuning = _tuning(params, dataset, method, shots, precision)
                 seeds = tuple(tune.seeds) if METHODS[method].examples != "none" else (None,)
                 tested_on = (dataset, *(targets if shots == tune.shots else ()))
                 plan.append(Planned(tuning, seeds, tested_on))
@@ -79,7 +82,7 @@ def _shots(params: Params, dataset: str, method: str) -> Iterator[int]:
         yield from (shots for shots in tune.shot_sweep if shots != tune.shots)
 
 
-def _tuning(params: Params, dataset: str, method: str, shots: int) -> Tuning:
+def _tuning(params: Params, dataset: str, method: str, shots: int, precision: Precision) -> Tuning:
     tune, row = params.tune, METHODS[method]
     return Tuning(
         dataset=dataset,
@@ -92,6 +95,7 @@ def _tuning(params: Params, dataset: str, method: str, shots: int) -> Tuning:
         batch_size=tune.batch_size,
         epochs=tune.epochs,
         evaluate_every=tune.evaluate_every,
+        precision=precision,
         settings={key: params.at(key) for key in row.settings},
     )
 
@@ -106,7 +110,7 @@ def longest(params: Params, dataset: str) -> int:
 def decides_test(tuning: Tuning) -> dict[str, Any]:
     """Return the values of a tuning that decide a test besides the tested prompt."""
     values = tuning.to_json()
-    names = ["dataset", "method", "shots", "form"]
+    names = ["dataset", "method", "shots", "form", "precision"]
     if METHODS[tuning.method].examples == "demonstrations":  # demonstrations take the positions of a prompt
         names.append("prompt_tokens")
     return {name: values[name] for name in names}

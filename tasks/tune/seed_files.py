@@ -32,6 +32,7 @@ def write_seed(folder: Path, setup: Setup, tuned: SeedTuned, backbone: Record) -
             "seed": tuned.seed,
             "learning_rate": tuning.learning_rates[tuned.chosen],
             "shots": tuning.shots,
+            "precision": tuning.precision,
             "validation_score": chosen.best.validation_score,
             "status": chosen.status,
             "start": theta_hash(tuned.start.cpu().numpy()),

@@ -10,6 +10,7 @@ import torch
 from model.device import device, leave_gpu, make_deterministic
 from model.prompt.passes import Passes
 from model.t5.backbone import Backbone, load_backbone
+from model.t5.precision import Precision
 from model.text.tokenization import TemplateTokenizer
 from storage.errors import InputError
 from storage.file_lock import turn
@@ -28,7 +29,7 @@ def tune_method(payload: Record, folder: Path) -> Record:
     """Tune seeds of one dataset and method together, and write the results of each; return a record for each."""
     tuning, places = Tuning.from_json(payload["tuning"]), payload["places"]
     key = folder.name.partition(".partial-")[0]
-    with _ready(payload) as passes, turn(Path(payload["work"], f"{key}.turn")):
+    with _ready(payload, tuning.precision) as passes, turn(Path(payload["work"], f"{key}.turn")):
         dataset = _dataset(places["root"], places["datasets"], tuning.dataset, payload["data"])
         tokenizer = _tokenizer(places["backbone"]).limited(tuning.max_length)
         job = TuningJob(
@@ -56,7 +57,7 @@ def test_method(payload: Record, folder: Path) -> Record:
         raise InputError(f"acquire.datasets.{tested_on}: no examples to test on: name a file test.jsonl")
     tokenizer = _tokenizer(places["backbone"]).limited(payload["max_length"])
     words = TokenizedForm.of(dataset.form, payload["test"]["form"], tokenizer)
-    with _ready(payload) as passes:
+    with _ready(payload, payload["test"]["precision"]) as passes:
         evaluated = method_module(method).evaluate(_evaluation(payload, examples, words, passes))
     row = {
         "dataset": tuned_on,
@@ -100,7 +101,7 @@ def _evaluation(
 
 
 @contextmanager
-def _ready(payload: Record) -> Iterator[Passes]:
+def _ready(payload: Record, precision: Precision) -> Iterator[Passes]:
     """Yield passes of the backbone on this worker's device; no other worker uses the same GPU meanwhile."""
     torch.set_num_threads(payload["threads"])
     where = device(payload["number"])
@@ -109,7 +110,8 @@ def _ready(payload: Record) -> Iterator[Passes]:
     recompute = payload["gradient_checkpointing"]
     with alone:
         try:
-            backbone = _backbone(payload["places"]["backbone"], payload["backbone"]["hash"], recompute=recompute)
+            folder, content = payload["places"]["backbone"], payload["backbone"]["hash"]
+            backbone = _backbone(folder, content, precision, recompute=recompute)
             yield Passes.for_tuning(backbone)
         finally:
             if where.type == "cuda":
@@ -118,8 +120,8 @@ def _ready(payload: Record) -> Iterator[Passes]:
 
 
 @lru_cache(maxsize=1)
-def _backbone(folder: str, _content: str, *, recompute: bool) -> Backbone:
-    return load_backbone(Path(folder), device(), recompute=recompute)
+def _backbone(folder: str, _content: str, precision: Precision, *, recompute: bool) -> Backbone:
+    return load_backbone(Path(folder), device(), recompute=recompute, precision=precision)
 
 
 @lru_cache(maxsize=1)

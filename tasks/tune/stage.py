@@ -18,6 +18,7 @@ from storage.sources.source import AcquiredSource, read_manifest
 from storage.vectors.sentence_vectors import file_hashes, model_hash
 from tasks.methods import METHODS
 from tasks.stage.contract import SHARD_STORE, Record, Shard, Stage, finished_record
+from tasks.stage.precision import say_restarts, stage_precision
 from tasks.tune.plan import Planned, decides_test, longest, planned
 from tasks.tune.results import PROMPT_FOLDER, SeedResult, TestResult, write_results
 
@@ -78,10 +79,11 @@ class Inputs:
 
 def run(stage: Stage) -> Record:
     """Tune, test, and write the results as tables."""
-    inputs, plan = Inputs.of(stage), planned(stage.params)
+    precision = stage_precision(stage, stage.params.tune.precision)
+    inputs, plan = Inputs.of(stage), planned(stage.params, precision)
     seeds = _tuned(inputs, [entry for entry in plan if METHODS[entry.tuning.method].trains != "nothing"])
     tests = _tested(inputs, plan, seeds)
-    return write_results(stage, plan, seeds, tests)
+    return write_results(stage, plan, seeds, tests) | {"precision": precision}
 
 
 def _tuned(inputs: Inputs, plan: Sequence[Planned]) -> list[SeedResult]:
@@ -94,6 +96,7 @@ def _tuned(inputs: Inputs, plan: Sequence[Planned]) -> list[SeedResult]:
         shards += [(entry, Shard(f"{entry.name}-{seed}", payload | {"seed": seed})) for seed in entry.seeds]
     missing = stage.unfinished("seed", take_seed, [shard for _, shard in shards])
     groups = _groups(inputs, [(entry, shard) for entry, shard in shards if shard in missing])
+    say_restarts(stage, "tune", tune_method, groups, stage.root / WORK, "tuning")
     tuned = stage.map("tune", tune_method, groups, "epochs", live=True) if groups else []
     done = {result.shard.name: result for result in tuned}
     ready = [

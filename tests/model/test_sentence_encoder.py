@@ -99,9 +99,9 @@ def test_torch_has_its_threads_back_afterwards(backbone):
 
 
 def test_a_model_is_loaded_once_a_process_and_again_when_its_files_change(tiny_models):
-    first = load_encoder("backbone", tiny_models / "backbone", "content-1", CPU)
-    assert load_encoder("backbone", tiny_models / "backbone", "content-1", CPU) is first
-    assert load_encoder("backbone", tiny_models / "backbone", "content-2", CPU) is not first
+    first = load_encoder("backbone", tiny_models / "backbone", "content-1", CPU, "float32")
+    assert load_encoder("backbone", tiny_models / "backbone", "content-1", CPU, "float32") is first
+    assert load_encoder("backbone", tiny_models / "backbone", "content-2", CPU, "float32") is not first
 
 
 def test_without_a_gpu_the_device_is_the_cpu():

@@ -27,11 +27,12 @@ class BackwardFanOut:
 
 @dataclass
 class Corpus:
-    """A workspace in which stages can be run; `done` lists the jobs that the last run computed."""
+    """A workspace in which stages can be run; `done` lists the jobs that the last run computed, `said` its lines."""
 
     root: object
     sections: dict
     done: list = field(default_factory=list)
+    said: list = field(default_factory=list)
 
     def add_shard(self, name, documents, sentences=12, validation=1):
         """Write a shard of documents of random words; the last `validation` of them are for validation."""
@@ -64,20 +65,31 @@ class Corpus:
         stage = Stage(
             name=name,
             root=self.root,
-            params=Params(**self.sections | {"acquire": acquire}),
+            params=Params(**{"precision": "float32"} | self.sections | {"acquire": acquire}),  # whatever machine it is
             inputs=[*inputs, *MANIFESTS],
             outputs=outputs,
             fingerprint="f" * 64,
             code="c" * 64,
             fan_out=Noting(fan_out or InlineFanOut(), self),
-            reporter=SilentReporter(),
+            reporter=Listing(self.said),
         )
-        self.done = []
+        self.done.clear()
+        self.said.clear()
         stage.start()
         record = module.run(stage)
         stage.publish()
         stage.settle()
         return record
+
+
+@dataclass
+class Listing(SilentReporter):
+    """A reporter that keeps the lines it is told."""
+
+    lines: list
+
+    def say(self, message):
+        self.lines.append(message)
 
 
 @dataclass

@@ -14,7 +14,7 @@ PROFILES = Path(__file__).parents[3] / "profiles"
 
 
 def only(**changes):
-    return trainings(metatrain_params(**changes), 8)[0]
+    return trainings(metatrain_params(**changes), 8, "float32")[0]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_variant_is_supmer_but_for_what_its_name_says(variant, differs):
 
 
 def test_ppt_is_a_plain_training_of_each_format():
-    found = trainings(metatrain_params(variants=["ppt"], ppt={"batch_size": 32}), 8)
+    found = trainings(metatrain_params(variants=["ppt"], ppt={"batch_size": 32}), 8, "float32")
     assert [(one.variant, one.formats) for one in found] == [
         ("ppt-sp", ("sp",)),
         ("ppt-mc", ("mc",)),
@@ -61,14 +61,14 @@ def test_a_training_travels_as_json():
 
 
 def test_official_code_has_the_released_choices():
-    (training,) = trainings(load(PROFILES / "official-code.yaml").metatrain, 64)
+    (training,) = trainings(load(PROFILES / "official-code.yaml").metatrain, 64, "float32")
     assert (training.order, training.similarity_at, training.similarity_smoothing, training.gate) == (
         1,
         "theta_prime",
         0.5,
         "scalar",
     )
-    paper = trainings(load(PROFILES / "paper-t5-base.yaml").metatrain, 64)[0]
+    paper = trainings(load(PROFILES / "paper-t5-base.yaml").metatrain, 64, "float32")[0]
     assert (paper.order, paper.similarity_at, paper.similarity_smoothing, paper.gate) == (2, "theta", 0.0, "vector")
 
 

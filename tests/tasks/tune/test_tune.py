@@ -318,7 +318,7 @@ def test_the_longest_input_is_that_of_params_or_else_the_datasets_own():
 
     def lengths(**values):
         params = Params(acquire=acquire, tune={"datasets": [*acquire["datasets"]], "methods": ["pt"]} | values)
-        return [one.tuning.max_length for one in planned(params)]
+        return [one.tuning.max_length for one in planned(params, "float32")]
 
     assert lengths() == [256, 128, 128]  # ALGORITHM §6
     assert lengths(max_lengths={"mine": 300}) == [256, 128, 300]
