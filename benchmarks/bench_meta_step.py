@@ -14,9 +14,14 @@ that of the second step above the memory before it, and that of both steps above
 everything that a first step leaves behind (oneDNN's layouts and kernels, loaded libraries). On a shared machine,
 `--threads 1` and the ratios of processor time are more reliable than the clock. Steps per second with 1 and 2 processes
 are those of ranks that divide the tasks and sum their gradients, with one thread each, as in `supmer run --ranks 2`.
+
+`--precision` compares float32 and bfloat16 instead, with a model and tasks of the quickstart's shape: processor time of
+interleaved steps with one thread, and the cosines of the gradients of θ and φ. Where the processor has no units for
+bfloat16, all steps in it are left out.
 """
 
 import argparse
+import copy
 import ctypes
 import math
 import os
@@ -46,14 +51,20 @@ from model.meta.ranks import ranks_of_torchrun  # noqa: E402
 from model.prompt.passes import Passes  # noqa: E402
 from model.prompt.regularizer import GradientRegularizer, gate_loss  # noqa: E402
 from model.t5.backbone import backbone_of  # noqa: E402
+from model.t5.precision import bfloat16_units  # noqa: E402
 from model.text.tokenized_tasks import Example, Task  # noqa: E402
 
 SHAPES = {
     "d256": {"d_model": 256, "d_kv": 64, "num_heads": 4, "d_ff": 1024, "num_layers": 4},
     "t5-small": {"d_model": 512, "d_kv": 64, "num_heads": 8, "d_ff": 2048, "num_layers": 6},
 }
+QUICKSTART = {"d_model": 512, "d_kv": 64, "num_heads": 6, "d_ff": 1024, "num_layers": 8}
+QUICKSTART |= {"feed_forward_proj": "gated-gelu"}
+QUICKSTART_PROMPT, QUICKSTART_TASKS, QUICKSTART_EXAMPLES, QUICKSTART_LENGTHS = 16, 2, 4, (60, 96)
+PRECISION_AIMS = {1: 1.6, 2: 1.7}  # by order: float32's time over bfloat16's
 LENGTHS = {"sp": (45, 70), "mc": (130, 170)}  # input tokens of an example
 AIMS = {"d256": 7.0, "t5-small": 4.0}  # first order: times as fast as the reference
+LOW_AIMS = {"sp": 10.0, "mc": 6.0}  # the same in bfloat16, at d256
 SECOND_ORDER_AIM, MEMORY_AIM = 1.6, 0.1
 SIZES = {"d256": (4, 32), "t5-small": (2, 16)}  # tasks per step, and examples per set
 VOCABULARY, PROMPT, RANK = 32_128, 100, 64
@@ -66,14 +77,18 @@ STEPS = {
     "second order, similarity at θ": StepForm(order=2, similarity_at="theta"),
 }
 REFERENCE, OURS, KEPT, AGAIN = "reference", *list(STEPS)[:3]
+LOW = {"first order, bfloat16": STEPS[OURS], "second order, bfloat16": STEPS[KEPT]}
+if not bfloat16_units(torch.device("cpu")):
+    LOW = {}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The input of a step; `model` is transformers', `passes` are ours with the same weights."""
+    """The input of a step; `model` is transformers', `passes` are ours with the same weights, `low` in bfloat16."""
 
     model: Any
     passes: Passes
+    low: Passes | None
     prompt: Tensor
     regularizer: GradientRegularizer
     tasks: list[MixedTask]
@@ -101,7 +116,8 @@ def problem(shape: str, kind: str, tasks: int, examples: int) -> Problem:
     chance = np.random.default_rng(0)
     made = [_task(chance, LENGTHS[kind], examples) for _ in range(tasks)]
     mixed = [MixedTask(task, made[(number + 1) % tasks], SHARE) for number, task in enumerate(made)]
-    return Problem(model, Passes(backbone_of(model)), prompt, regularizer, mixed)
+    low = Passes(backbone_of(copy.deepcopy(model).to(torch.bfloat16))) if LOW else None
+    return Problem(model, Passes(backbone_of(model)), low, prompt, regularizer, mixed)
 
 
 def _task(chance: np.random.Generator, lengths: tuple[int, int], examples: int) -> Task:
@@ -194,6 +210,8 @@ def our_step(case: Problem, form: StepForm) -> Gradients:
 
 
 def step_of(name: str) -> Callable[[Problem], Gradients]:
+    if name in LOW:
+        return lambda case: our_step(replace(case, passes=case.low), LOW[name])
     return reference_step if name == REFERENCE else lambda case: our_step(case, STEPS[name])
 
 
@@ -232,7 +250,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, float]:
 
 def times(case: Problem, passes: int) -> tuple[dict[str, float], dict[str, float], dict[str, Gradients]]:
     """Take the steps, interleaved; return their median seconds by the clock and of processor time, and the results."""
-    names = [REFERENCE, *STEPS]
+    names = [REFERENCE, *STEPS, *LOW]
     results: dict[str, Gradients] = {}
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for number in range(passes):
@@ -353,6 +371,18 @@ def report(shape: str, kind: str, tasks: int, examples: int, passes: int) -> Non
         f"  memory, first order: {memory:.3f} of the reference, aim {MEMORY_AIM}: {_met(memory <= MEMORY_AIM)}; "
         f"over the model alone {with_first:.3f}: {_met(with_first <= MEMORY_AIM)}"
     )
+    for name, of_float32 in zip(LOW, (OURS, KEPT), strict=False):
+        faster = processor[of_float32] / processor[name]
+        against = processor[REFERENCE] / processor[name]
+        aim = (
+            f", aim {LOW_AIMS[kind]:.0f}: {_met(against >= LOW_AIMS[kind])}"
+            if shape == "d256" and "first" in name
+            else ""
+        )
+        print(
+            f"  {name}: {faster:.2f} × float32 and {against:.1f} × the reference by processor time{aim}; "
+            f"cosine of ∇θ {_cosine(results[name].prompt, results[of_float32].prompt):.5f}"
+        )
     alone, together = (steps_a_second(shape, kind, processes, tasks, examples) for processes in (1, 2))
     print(f"  second order: {alone:.3f} steps/s with 1 process, {together:.3f} with 2, {together / alone:.2f} ×")
     flops, theirs = (flops_of(passes, case) for passes in (our_passes, reference_passes))
@@ -363,6 +393,45 @@ def report(shape: str, kind: str, tasks: int, examples: int, passes: int) -> Non
         f"{theirs / flops:.1f} × as many, {theirs / clock[REFERENCE] / 1e9:.0f} GFLOP/s",
         flush=True,
     )
+
+
+def report_precision(passes: int) -> None:
+    """Compare the precisions on steps of the quickstart's shape, and print ratios of processor time and cosines."""
+    torch.manual_seed(0)
+    config = T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, tie_word_embeddings=False, **QUICKSTART)
+    model = T5ForConditionalGeneration(config).eval().requires_grad_(requires_grad=False)
+    rows = torch.randint(VOCABULARY, (QUICKSTART_PROMPT,))
+    prompt, regularizer = model.get_input_embeddings().weight[rows].clone(), GradientRegularizer(config.d_model, RANK)
+    with torch.no_grad():
+        regularizer.up.normal_(std=config.d_model**-0.5)
+    chance = np.random.default_rng(0)
+    made = [_task(chance, QUICKSTART_LENGTHS, QUICKSTART_EXAMPLES) for _ in range(QUICKSTART_TASKS)]
+    mixed = [MixedTask(task, made[number - 1], SHARE) for number, task in enumerate(made)]
+    low = Passes(backbone_of(copy.deepcopy(model).to(torch.bfloat16)))
+    case = Problem(model, Passes(backbone_of(model)), low, prompt, regularizer, mixed)
+    print(f"the quickstart's shape: {QUICKSTART_TASKS} tasks of 2 × {QUICKSTART_EXAMPLES} examples")
+    for order, aim in PRECISION_AIMS.items():
+        form = StepForm(order=order, inner_form="rms", similarity_at="theta_prime")
+        results, taken = {}, {"float32": [], "bfloat16": []}
+        for _ in range(passes + 1):
+            for name, which in (("float32", case), ("bfloat16", replace(case, passes=low))):
+                start = time.process_time()
+                results[name] = our_step(which, form)
+                taken[name].append(time.process_time() - start)
+        wide, narrow = (statistics.median(runs[1:]) for runs in taken.values())  # the first makes layouts and kernels
+        cosines = [_cosine(results["bfloat16"].prompt, results["float32"].prompt)]
+        of_phi = zip(*(results[name].regularizer.values() for name in ("bfloat16", "float32")), strict=True)
+        cosines += [_cosine(*pair) for pair in of_phi if pair[1].any()]
+        print(
+            f"  order {order}: float32 {wide:.2f} s, bfloat16 {narrow:.2f} s of processor time, {wide / narrow:.2f} ×, "
+            f"aim {aim}: {_met(wide / narrow >= aim)}; cosine of ∇θ {cosines[0]:.5f}, "
+            f"lowest of ∇φ {min(cosines[1:]):.5f}",
+            flush=True,
+        )
+
+
+def _cosine(one: Tensor, other: Tensor) -> float:
+    return float(cosine_similarity(one.flatten(), other.flatten(), dim=0))
 
 
 def _met(condition: bool) -> str:
@@ -381,7 +450,8 @@ def main() -> None:
     parser.add_argument(
         "--rank", action="store_true", help="run as one of torchrun's processes and print steps per second"
     )
-    parser.add_argument("--peak", choices=[REFERENCE, *STEPS], help="only print the peak memory of this step")
+    parser.add_argument("--precision", action="store_true", help="only compare float32 and bfloat16")
+    parser.add_argument("--peak", choices=[REFERENCE, *STEPS, *LOW], help="only print the peak memory of this step")
     options = parser.parse_args()
     if options.quick:
         options.tasks, options.examples = options.tasks or 2, options.examples or 16
@@ -396,6 +466,10 @@ def main() -> None:
         print(rate if rate is not None else "", end="")
         return
     print(f"{os.cpu_count()} cores, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
+    if options.precision:
+        torch.set_num_threads(1)
+        report_precision(max(options.passes, 3))
+        return
     for shape in shapes:
         for kind in kinds:
             tasks, examples = SIZES[shape]

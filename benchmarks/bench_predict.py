@@ -3,20 +3,22 @@
 Both score every label of every example with teacher forcing, the same weights and the same token ids. PEFT's model is
 loaded from an adapter that `storage.prompts.peft_adapter` wrote. It is used in two ways: the obvious one (batches of 32
 in their order, padded to the longest, one forward pass for each label), and the best that its forward pass allows
-(sorted by length, one pass for all labels of one token). The three are interleaved in one process. Medians over
+(sorted by length, one pass for all labels of one token). Ours is also run in bfloat16, if the processor has units for
+it. All are interleaved in one process. Medians over
 `--passes` of the examples per second are printed, by the clock and by processor time, with the differences of the
 log-probabilities. The weights are random, in the shape of the quickstart's backbone, unless `--backbone` names a
 folder. On a shared machine, `--threads 1` and the ratios of processor time are more reliable than the clock.
 """
 
 import argparse
+import copy
 import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGenera
 from model.prompt.passes import Passes  # noqa: E402
 from model.prompt.prediction import label_scores  # noqa: E402
 from model.t5.backbone import backbone_of  # noqa: E402
+from model.t5.precision import bfloat16_units  # noqa: E402
 from model.text.tokenized_tasks import Ids  # noqa: E402
 from storage.prompts.peft_adapter import Adapter, write_adapter  # noqa: E402
 
@@ -51,13 +54,14 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Problem:
-    """The same prompt in PEFT's model and in ours, with the inputs and labels."""
+    """The same prompt in PEFT's model and in ours, with the inputs and labels; `low` is ours in bfloat16."""
 
     theirs: Any
     ours: Passes
     prompts: Tensor
     inputs: list[Ids]
     labels: list[Ids]
+    low: Passes
 
 
 def problem(folder: Path | None, examples: int, lengths: tuple[int, int], labels: Sequence[Sequence[int]]) -> Problem:
@@ -79,7 +83,8 @@ def problem(folder: Path | None, examples: int, lengths: tuple[int, int], labels
         for _ in range(examples)
     ]
     ids = [np.array(label, np.int32) for label in labels]
-    return Problem(theirs, Passes.for_tuning(backbone_of(models[1])), prompt[None], inputs, ids)
+    low = Passes.for_tuning(backbone_of(copy.deepcopy(models[1]).to(torch.bfloat16)))
+    return Problem(theirs, Passes.for_tuning(backbone_of(models[1])), prompt[None], inputs, ids, low)
 
 
 def our_scores(case: Problem) -> Scores:
@@ -141,13 +146,16 @@ WAYS: dict[str, Callable[[Problem], Scores]] = {
     "ours": our_scores,
 }
 PLAIN, SORTED, OURS = WAYS
+LOW, PRECISION_AIM = "ours, bfloat16", 1.6
+if bfloat16_units(torch.device("cpu")):
+    WAYS[LOW] = lambda case: our_scores(replace(case, ours=case.low))
 
 
 def report(folder: Path | None, texts: str, words: str, examples: int, passes: int) -> None:
     case = problem(folder, examples, LENGTHS[texts], LABELS[words])
     low, high = LENGTHS[texts]
     print(f"{texts} ({low} to {high} tokens), {words}: {examples} examples", flush=True)
-    few = Problem(case.theirs, case.ours, case.prompts, case.inputs[:BATCH], case.labels)
+    few = replace(case, inputs=case.inputs[:BATCH])
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
     results: dict[str, Scores] = {}
     for way in WAYS.values():
@@ -166,10 +174,23 @@ def report(folder: Path | None, texts: str, words: str, examples: int, passes: i
             f"clock, {processor_time[PLAIN] / processor_time[name]:5.2f} × by processor time"
         )
     print(f"  ours against PEFT sorted: {processor_time[SORTED] / processor_time[OURS]:.2f} × by processor time")
+    if LOW in WAYS:
+        faster = processor_time[OURS] / processor_time[LOW]
+        met = "met" if faster >= PRECISION_AIM else "missed"
+        print(f"  bfloat16 against float32: {faster:.2f} × by processor time, aim {PRECISION_AIM}: {met}")
+        _print_differences(results[LOW], results[OURS])
     for name in (PLAIN, SORTED):
         same = (results[name].argmax(1) == results[OURS].argmax(1)).mean()
         apart = np.abs(results[name] - results[OURS]).max()
         print(f"  equal predictions with {name}: {same:.1%}, log-probabilities at most {apart:.0e} apart", flush=True)
+
+
+def _print_differences(low: Scores, wide: Scores) -> None:
+    """Print how many predictions differ between the precisions, and how sure float32 was of those."""
+    first, second = np.sort(wide, axis=1)[:, [-1, -2]].T
+    differs = low.argmax(1) != wide.argmax(1)
+    margin = f", where the margin is at most {(first - second)[differs].max():.3f}" if differs.any() else ""
+    print(f"  bfloat16 and float32 predict differently in {differs.mean():.1%} of the rows{margin}")
 
 
 def main() -> None:

@@ -5,20 +5,23 @@
     PEFT        one run at a time: `peft` around transformers' T5, torch's AdamW, rows padded to the batch's longest
     ours, apart one run at a time through `model.tuning.tuner`
     ours        all runs together through the frozen backbone, each row with its own prompt
+    … bfloat16  the same in bfloat16, if the processor has units for it
 
-The losses of every step are compared. The largest relative differences are printed and must be small, because all three
-compute the same. The three ways are interleaved, and medians over `--passes` are printed. The model has random weights;
-the lengths are like those of film reviews. Evaluation is left out, because it is the same work for all (see
-bench_predict.py). On a shared machine, `--threads 1` and the ratios of processor time are more reliable than the clock.
+The losses of every step are compared. The largest relative differences are printed and must be small, because all
+compute the same, in bfloat16 up to its rounding. The ways are interleaved, and medians over `--passes` are printed. The
+model has random weights; the lengths are like those of film reviews. Evaluation is left out, because it is the same
+work for all (see bench_predict.py). On a shared machine, `--threads 1` and the ratios of processor time are more
+reliable than the clock.
 """
 
 import argparse
+import copy
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ from transformers import T5Config, T5ForConditionalGeneration  # noqa: E402
 
 from model.prompt.passes import Passes  # noqa: E402
 from model.t5.backbone import backbone_of  # noqa: E402
+from model.t5.precision import bfloat16_units  # noqa: E402
 from model.text.tokenized_tasks import Example, pad  # noqa: E402
 from model.tuning.runs import TuneForm, TuneRun  # noqa: E402
 from model.tuning.tuner import Tuner  # noqa: E402
@@ -41,12 +45,12 @@ SHAPES = {
     "d256": {"d_model": 256, "d_kv": 64, "num_heads": 4, "d_ff": 1024, "num_layers": 4},
     "t5-small": {"d_model": 512, "d_kv": 64, "num_heads": 8, "d_ff": 2048, "num_layers": 6},
 }
-AIM = 1.8
+AIM, LOW_AIM, PRECISION_AIM = 1.8, 3.0, 1.6  # over PEFT in float32 and bfloat16, and bfloat16 over float32
 VOCABULARY = 32_128
 SEEDS, RATES = (10, 20, 30, 40, 50), (0.1, 0.2, 0.3)
 LABELS = tuple(np.array([VOCABULARY - 29, word], np.int32) for word in (4273, 150))
 LENGTHS = (12, 60)  # input tokens of an example
-PEFT, APART, OURS = "PEFT", "ours, apart", "ours"
+PEFT, APART, OURS, LOW = "PEFT", "ours, apart", "ours", "ours, bfloat16"
 
 Losses = NDArray[np.float64]
 """[runs, steps]."""
@@ -54,13 +58,14 @@ Losses = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Problem:
-    """The frozen model, our passes with the same weights, the runs, and the number of steps of each run."""
+    """The frozen model, our passes with the same weights, the runs, the steps of each, and passes in bfloat16."""
 
     model: Any
     passes: Passes
     runs: list[TuneRun]
     form: TuneForm
     steps: int
+    low: Passes
 
 
 def problem(shape: str, tokens: int, shots: int, steps: int) -> Problem:
@@ -75,7 +80,8 @@ def problem(shape: str, tokens: int, shots: int, steps: int) -> Problem:
         prompt = model.get_input_embeddings().weight[rows].clone()
         runs += [TuneRun(prompt, rate, seed, train, train[:1]) for rate in RATES]
     form = TuneForm(epochs=steps, evaluate_every=10**9)
-    return Problem(model, Passes.for_tuning(backbone_of(model)), runs, form, steps)
+    low = Passes.for_tuning(backbone_of(copy.deepcopy(model).to(torch.bfloat16)))
+    return Problem(model, Passes.for_tuning(backbone_of(model)), runs, form, steps, low)
 
 
 def _example(chance: np.random.Generator, label: int) -> Example:
@@ -128,7 +134,10 @@ WAYS: dict[str, Callable[[Problem], Losses]] = {
     PEFT: with_peft,
     APART: lambda case: with_ours(case, [[run] for run in case.runs]),
     OURS: lambda case: with_ours(case, [case.runs]),
+    LOW: lambda case: with_ours(replace(case, passes=case.low), [case.runs]),
 }
+if not bfloat16_units(torch.device("cpu")):
+    del WAYS[LOW]
 
 
 def timed(work: Callable[[], Losses]) -> tuple[float, float, Losses]:
@@ -146,7 +155,7 @@ def report(case: Problem, passes: int) -> None:
             clock, processor, results[name] = timed(lambda way=way: way(case))
             taken[name].append((clock, processor))
             print(f"  pass {number + 1}/{passes}: {name} {clock:.1f} s", flush=True)
-    for name in (APART, OURS):
+    for name in (name for name in WAYS if name != PEFT):
         apart = np.abs(results[name] / results[PEFT] - 1)
         print(f"  losses, {name} against PEFT: largest relative difference {apart[:, 0].max():.0e} at the first step, "
               f"{apart.max():.0e} over all {case.steps}; last losses {results[name][:3, -1].round(4)} "
@@ -154,11 +163,21 @@ def report(case: Problem, passes: int) -> None:
     medians = {name: [statistics.median(values) for values in zip(*runs, strict=True)] for name, runs in taken.items()}
     for name, (clock, processor) in medians.items():
         print(
-            f"  {name:12} {clock:7.1f} s, {medians[PEFT][0] / clock:5.2f} × as fast as PEFT by the clock, "
+            f"  {name:14} {clock:7.1f} s, {medians[PEFT][0] / clock:5.2f} × as fast as PEFT by the clock, "
             f"{medians[PEFT][1] / processor:5.2f} × by processor time"
         )
     faster = medians[PEFT][0] / medians[OURS][0]
-    print(f"  {len(case.runs)} runs: {faster:.2f} × as fast, aim {AIM}: {'met' if faster >= AIM else 'missed'}")
+    print(f"  {len(case.runs)} runs: {faster:.2f} × as fast, aim {AIM}: {_met(faster >= AIM)}")
+    if LOW in WAYS:
+        peft, wide, low = (medians[name][1] for name in (PEFT, OURS, LOW))
+        print(
+            f"  bfloat16, processor time: {peft / low:.2f} × PEFT, aim {LOW_AIM}: {_met(peft / low >= LOW_AIM)}; "
+            f"{wide / low:.2f} × float32, aim {PRECISION_AIM}: {_met(wide / low >= PRECISION_AIM)}"
+        )
+
+
+def _met(condition: bool) -> str:
+    return "met" if condition else "missed"
 
 
 def main() -> None:

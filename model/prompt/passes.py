@@ -19,6 +19,10 @@ from model.t5.backbone import Backbone, attention_kernel, computing
 from model.text.tokenized_tasks import NO_LOSS
 
 CHUNK_TOKENS = {"cpu": 768, "cuda": 32_768}
+LOW_CHUNK_TOKENS = {
+    "cpu": 1152,
+    "cuda": 32_768,
+}  # in bfloat16: activations are smaller, and the decoder counts for more
 TUNING_TOKENS = {"cpu": 2048, "cuda": 32_768}  # no graph is kept, and more rows share one read of the output matrix
 
 Piece = TypeVar("Piece")
@@ -75,7 +79,8 @@ class Passes:
     tokens: int = 0
 
     def __post_init__(self) -> None:
-        self.chunk_tokens = self.chunk_tokens or CHUNK_TOKENS[self.backbone.device.type]
+        usual = LOW_CHUNK_TOKENS if self.backbone.dtype == torch.bfloat16 else CHUNK_TOKENS
+        self.chunk_tokens = self.chunk_tokens or usual[self.backbone.device.type]
 
     @classmethod
     def for_tuning(cls, backbone: Backbone) -> Self:

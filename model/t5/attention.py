@@ -91,7 +91,7 @@ class _KeptWeightsGradient(Function):
         w = crossed.mul_(of_wide_weights - (of_wide_weights * wide_weights).sum(-1, keepdim=True)).addcmul_(
             mean, of_wide_weights, value=-1
         )
-        w += torch.bmm(gradient, c.transpose(1, 2))
+        w += _wide(torch.bmm(gradient, c.transpose(1, 2)))  # a sum in place of two types is slow
         z = _through_softmax(w, wide_weights).to(parts.dtype)
         cotangents_of_parts = torch.empty_like(parts)
         torch.baddbmm(torch.bmm(of_scores, b), z, key, out=cotangents_of_parts[0])

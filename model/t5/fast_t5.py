@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from model.t5.attention import attended
-from model.t5.derivatives import relu, rms_normed, tanh_gelu
+from model.t5.derivatives import gated_tanh_gelu, relu, rms_normed, tanh_gelu
 from model.t5.packing import Packing
 from model.t5.products import FrozenMatrix
 from model.t5.recomputing import directly, recomputed
@@ -145,7 +145,9 @@ class _Layer:
     def feed_forward(self, normed: Tensor) -> Tensor:
         """Return the output of the dense layers, gated or not."""
         inner = self.inner(normed.to(self.inner.dtype))
-        if self.gated:
+        if self.gated and self.activation is tanh_gelu:
+            active = gated_tanh_gelu(inner)
+        elif self.gated:
             gate, through = inner.chunk(2, dim=-1)
             active = self.activation(gate) * through
         else:

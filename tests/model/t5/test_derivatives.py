@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from transformers.activations import NewGELUActivation
 
-from model.t5.derivatives import relu, rms_normed, tanh_gelu
+from model.t5.derivatives import gated_tanh_gelu, relu, rms_normed, tanh_gelu
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -14,10 +14,10 @@ def normed(values):
     return rms_normed(values, 1e-6)
 
 
-@pytest.mark.parametrize("function", [normed, tanh_gelu, relu], ids=["norm", "gelu", "relu"])
+@pytest.mark.parametrize("function", [normed, tanh_gelu, gated_tanh_gelu, relu], ids=["norm", "gelu", "gated", "relu"])
 def test_first_and_second_derivatives_are_finite_differences(function):
     torch.manual_seed(0)
-    values = torch.randn(3, 2, 7, dtype=torch.float64, requires_grad=True)
+    values = torch.randn(3, 2, 8, dtype=torch.float64, requires_grad=True)
     assert gradcheck(function, values)
     assert gradgradcheck(function, values)
 
@@ -48,6 +48,24 @@ def test_the_activation_is_transformers_own_far_from_zero_too():
     second = [torch.autograd.grad(value, values, torch.ones_like(values))[0] for value in both]
     assert torch.isfinite(second[1]).all()
     torch.testing.assert_close(second[1], second[0], rtol=1e-3, atol=1e-4)
+
+
+def test_the_gated_activation_is_that_of_the_first_half_times_the_second():
+    values = torch.randn(5, 12)
+    gate, through = values.chunk(2, dim=-1)
+    torch.testing.assert_close(gated_tanh_gelu(values), tanh_gelu(gate) * through)
+
+
+@pytest.mark.parametrize("function", [tanh_gelu, gated_tanh_gelu], ids=["gelu", "gated"])
+def test_in_bfloat16_only_the_results_are_rounded(function):
+    torch.manual_seed(0)
+    low = (torch.randn(4, 16) * 3).bfloat16().requires_grad_()
+    wide = low.detach().float().requires_grad_()
+    first = [torch.autograd.grad(function(one).sum(), one, create_graph=True)[0] for one in (low, wide)]
+    second = [torch.autograd.grad(gradient.sum(), one)[0] for gradient, one in zip(first, (low, wide), strict=True)]
+    for narrow, exact in ((function(low), function(wide)), first, second):
+        assert narrow.dtype == torch.bfloat16
+        torch.testing.assert_close(narrow.float(), exact, rtol=2**-7, atol=2**-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
