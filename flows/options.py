@@ -11,10 +11,11 @@ import click
 
 from flows.completion import parameter_keys, stage_names
 from flows.workspace import find_root
-from model.t5.precision import Precision, WantedPrecision
+from model.t5.precision import WantedPrecision
 from storage.errors import InputError
 
 if TYPE_CHECKING:
+    from model.t5.precision import Choice
     from tasks.params.diff import Change
     from tasks.params.file import Document
     from tasks.params.schema import Params
@@ -52,16 +53,11 @@ def precision_option(default: str) -> Callable[[_Command], _Command]:
     )
 
 
-def said_precision(wanted: WantedPrecision) -> Precision:
-    """Return the precision for this machine, and print it, with a warning if it is slow here, on standard error."""
-    from model.device import device
-    from model.t5.precision import choose
-
-    choice = choose(wanted, device())
+def say_precision(choice: Choice) -> None:
+    """Print a precision on standard error, with a warning if it is slow on this machine."""
     click.echo(f"precision {choice}", err=True)
     if choice.warning:
         click.echo(f"warning: {choice.warning}", err=True)
-    return choice.precision
 
 
 def print_json(value: object) -> None:

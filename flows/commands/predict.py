@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from flows.options import precision_option, said_precision
+from flows.options import precision_option, say_precision
 from flows.workspace import silence
 from storage.errors import InputError
 from storage.records.formats import NAMES, PARQUET
@@ -92,14 +92,19 @@ def command(
     of any size are read and written one block at a time; --block 1 answers line by line.
     """
     silence()
+    from model.device import device
+    from model.t5.precision import choose
     from model.tuning.classifier import PromptedClassifier
 
     _check_data(rest["data"])
     _check_output(output)
-    chosen = said_precision(precision or "auto")
+    choice = choose(precision or "auto", device())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # said just now
-        classifier = PromptedClassifier.from_pretrained(prompt, backbone, any_backbone=any_backbone, precision=chosen)
+        warnings.simplefilter("ignore", UserWarning)  # it is printed below
+        classifier = PromptedClassifier.from_pretrained(
+            prompt, backbone, any_backbone=any_backbone, precision=choice.precision
+        )
+    say_precision(choice)
     if text and len(text) != len(classifier.fields):
         named = ", ".join(classifier.fields)
         raise InputError(f"--text: {prompt} takes {named}: name {len(classifier.fields)} fields, in that order")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
-from flows.options import overlaid, precision_option, said_precision, set_option
+from flows.options import overlaid, precision_option, say_precision, set_option
 from flows.workspace import enter
 from model.text.templates import Form
 from storage import paths
@@ -61,14 +61,19 @@ def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> N
 
     Options that are not given come from `tune` in params.yaml; `-S tune.epochs=50` works for this command too.
     """
+    from model.device import device
+    from model.t5.precision import choose
     from storage.atomic import refuse_place
 
     output = (output or Path(f"{options['data'].absolute().name.split('.')[0]}-prompt")).absolute()
     options = _absolute(options)
     refuse_place(output)
     root = enter()
-    own = _own(root, overlaid(root, settings)[0], options)
+    params = overlaid(root, settings)[0]
+    choice = choose(options["precision"] or params.tune.precision or params.precision, device())
+    own = _own(root, params, options | {"precision": choice.precision})
     click.echo(f"{own.dataset.name}: {_counted(own.dataset)}; {_started(own)}")
+    say_precision(choice)
     rows = _tuned(own, output)
     _print(rows)
     said = "the prompt of the seed with the best validation score"
@@ -112,7 +117,7 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
         batch_size=tune.batch_size,
         epochs=options["epochs"] or tune.epochs,
         evaluate_every=tune.evaluate_every,
-        precision=said_precision(options["precision"] or tune.precision or params.precision),
+        precision=options["precision"],
     )
     return OwnTuning(
         tuning=tuning,

@@ -104,6 +104,20 @@ def test_a_model_is_loaded_once_a_process_and_again_when_its_files_change(tiny_m
     assert load_encoder("backbone", tiny_models / "backbone", "content-2", CPU, "float32") is not first
 
 
+@pytest.mark.parametrize(("role", "kind"), [("backbone", BackboneEncoder), ("embedder", SentenceEncoder)])
+def test_vectors_in_bfloat16_are_float32_and_close_to_those_of_float32(tiny_models, role, kind):
+    wide, low = (encode(kind(tiny_models / role, CPU, precision), TEXTS) for precision in ("float32", "bfloat16"))
+    assert low.dtype == np.float32
+    assert not np.array_equal(low, wide)
+    cosines = (low * wide).sum(1) / np.linalg.norm(low, axis=1) / np.linalg.norm(wide, axis=1)
+    assert cosines.min() > 0.999
+
+
+def test_another_precision_is_another_encoder(tiny_models):
+    first = load_encoder("backbone", tiny_models / "backbone", "content-1", CPU, "float32")
+    assert load_encoder("backbone", tiny_models / "backbone", "content-1", CPU, "bfloat16") is not first
+
+
 def test_without_a_gpu_the_device_is_the_cpu():
     assert devices.device(3) == CPU
 

@@ -133,3 +133,25 @@ class TestLabelTokens:
         template = parse_template("{text}", ["text"], ["yes", "zebra", "quagga"])
         with pytest.raises(InputError, match="writes the label words 'zebra' and 'quagga' alike"):
             label_tokens(TemplateTokenizer.of(word_level(), 32), template)
+
+
+def test_in_bfloat16_few_predictions_differ_and_only_where_the_margin_is_small():
+    chance = np.random.default_rng(11)
+    inputs = [chance.integers(3, 50, chance.integers(3, 30)).astype(np.int32) for _ in range(400)]
+    labels = [np.array(label, np.int32) for label in ((5,), (6,), (7, 8))]
+    prompts = torch.from_numpy(chance.normal(size=(1, 6, 64)).astype(np.float32))
+    shape = {"d_model": 64, "d_kv": 16, "d_ff": 128}
+    scores = []
+    for dtype in (torch.float32, torch.bfloat16):
+        model = t5(gated=True, tied=False, dtype=torch.float32, **shape)
+        with torch.no_grad():
+            for block in model.decoder.block:
+                block.layer[1].EncDecAttention.o.weight.mul_(8)  # the decoder looks at the input
+        passes = Passes(backbone_of(model.to(dtype)))
+        scores.append(label_scores(passes, prompts, [0] * len(inputs), inputs, labels))
+    wide, low = scores
+    first, second = np.sort(wide.log_probabilities, axis=1)[:, [-1, -2]].T
+    assert len({*wide.predicted.tolist()}) > 1
+    differ = wide.predicted != low.predicted
+    assert differ.mean() <= 0.01
+    assert ((first - second)[differ] < 0.1).all()

@@ -127,6 +127,51 @@ def test_the_same_inputs_give_the_same_bytes(corpus):
     assert [contents(corpus.root / path) for path in OUTPUTS[:4]] == before
 
 
+def test_each_precision_is_trained_printed_recorded_and_on_the_card(corpus):
+    wide = run(corpus, precision="float32")
+    assert "metatrain: precision float32 (as asked for)" in corpus.said
+    low = run(corpus, precision="bfloat16")
+    assert corpus.done == ["metatrain-train/supmer"]
+    assert (wide["precision"], low["precision"]) == ("float32", "bfloat16")
+    folder = corpus.root / paths.PROMPTS / "supmer"
+    assert "| precision | bfloat16 |" in (folder / "README.md").read_text("utf-8")
+    assert read_prompt(folder).about["training"]["precision"] == "bfloat16"
+
+
+def test_auto_is_resolved_before_keys_are_made(corpus, monkeypatch):
+    run(corpus, precision="float32")
+    monkeypatch.setattr("model.t5.precision.bfloat16_units", lambda _where: "")
+    assert run(corpus, precision="auto")["precision"] == "float32"
+    assert corpus.done == []  # the same payload
+    monkeypatch.setattr("model.t5.precision.bfloat16_units", lambda _where: "UNITS")
+    assert run(corpus, precision="auto")["precision"] == "bfloat16"
+    assert corpus.done == ["metatrain-train/supmer"]
+    assert "metatrain: precision bfloat16 (auto: this processor has UNITS)" in corpus.said
+
+
+def test_a_checkpoint_of_the_other_precision_is_not_continued_and_a_line_says_so(corpus, monkeypatch):
+    settings = {"checkpoint_steps": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr("tasks.metatrain.training._validate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(corpus, precision="float32", **settings)
+    run(corpus, precision="bfloat16", **settings)
+    restarts = [line for line in corpus.said if "starts again" in line]
+    assert len(restarts) == 1
+    assert "supmer: starts again in bfloat16: its checkpoints were made in float32" in restarts[0]
+    assert not any("going on from" in line for line in corpus.said)
+
+
+def interrupted(_run):
+    raise KeyboardInterrupt
+
+
+def test_bfloat16_without_units_warns_once_and_works(corpus, monkeypatch):
+    monkeypatch.setattr("model.t5.precision.bfloat16_units", lambda _where: "")
+    run(corpus, precision="bfloat16")
+    assert len([line for line in corpus.said if "times as long as in float32" in line]) == 1
+
+
 def test_another_backbone_or_other_tasks_train_anew(corpus):
     run(corpus)
     write_tasks(corpus.root / paths.TASKS, COUNTS, "validation", words=9)

@@ -112,6 +112,7 @@ def test_every_step_is_measured_and_every_validation_kept(undisturbed):
         pytest.param(1, {}, marks=pytest.mark.slow),
         pytest.param(9, {}, marks=pytest.mark.slow),
         pytest.param(7, {"threads": 2, "chunk_tokens": 120}, marks=pytest.mark.slow),
+        (7, {"precision": "bfloat16"}),
     ],
 )
 def test_a_resumed_training_ends_in_the_same_bytes(room, undisturbed, tmp_path, monkeypatch, died, cut_up):

@@ -215,6 +215,18 @@ def test_the_seeds_tuned_together_are_those_tuned_one_after_the_other(corpus):
     assert [row[3] for row in apart] == pytest.approx([row[3] for row in together], rel=1e-5)
 
 
+def test_a_precision_of_its_own_tunes_and_tests_anew_and_is_on_the_card(corpus):
+    run(corpus, methods=["supmer"])
+    wide = tuned_jobs(corpus)
+    record = run(corpus, methods=["supmer"], precision="bfloat16")
+    assert tuned_jobs(corpus) == wide
+    assert record["precision"] == "bfloat16"
+    (card,) = [path for path in (corpus.root / paths.TUNED_PROMPTS).rglob("README.md") if "supmer" in str(path)][:1]
+    assert "| precision | bfloat16 |" in card.read_text("utf-8")
+    run(corpus, methods=["supmer"], precision=None)
+    assert corpus.said[0] == "tune: precision float32 (as asked for)"  # that of all stages
+
+
 def test_a_prompt_of_the_source_domain_is_tested_on_every_target(corpus):
     run(
         corpus,
