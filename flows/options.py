@@ -15,7 +15,6 @@ from model.t5.precision import WantedPrecision
 from storage.errors import InputError
 
 if TYPE_CHECKING:
-    from model.t5.precision import Choice
     from tasks.params.diff import Change
     from tasks.params.file import Document
     from tasks.params.schema import Params
@@ -51,13 +50,6 @@ def precision_option(default: str) -> Callable[[_Command], _Command]:
         show_default=default,
         help="Of the model's products; auto: bfloat16 where the device computes in it.",
     )
-
-
-def say_precision(choice: Choice) -> None:
-    """Print a precision on standard error, with a warning if it is slow on this machine."""
-    click.echo(f"precision {choice}", err=True)
-    if choice.warning:
-        click.echo(f"warning: {choice.warning}", err=True)
 
 
 def print_json(value: object) -> None:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from flows.options import precision_option, say_precision
+from flows.options import precision_option
 from flows.workspace import silence
 from storage.errors import InputError
 from storage.records.formats import NAMES, PARQUET
@@ -104,7 +104,10 @@ def command(
         classifier = PromptedClassifier.from_pretrained(
             prompt, backbone, any_backbone=any_backbone, precision=choice.precision
         )
-    say_precision(choice)
+    if precision is not None:  # otherwise nothing is printed beside the answers
+        click.echo(f"precision {choice}", err=True)
+    if choice.warning:
+        click.echo(f"warning: {choice.warning}", err=True)
     if text and len(text) != len(classifier.fields):
         named = ", ".join(classifier.fields)
         raise InputError(f"--text: {prompt} takes {named}: name {len(classifier.fields)} fields, in that order")

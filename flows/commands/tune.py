@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
-from flows.options import overlaid, precision_option, say_precision, set_option
+from flows.options import overlaid, precision_option, set_option
 from flows.workspace import enter
 from model.text.templates import Form
 from storage import paths
@@ -72,8 +72,9 @@ def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> N
     params = overlaid(root, settings)[0]
     choice = choose(options["precision"] or params.tune.precision or params.precision, device())
     own = _own(root, params, options | {"precision": choice.precision})
-    click.echo(f"{own.dataset.name}: {_counted(own.dataset)}; {_started(own)}")
-    say_precision(choice)
+    click.echo(f"{own.dataset.name}: {_counted(own.dataset)}; {_started(own)}, {choice}")
+    if choice.warning:
+        click.echo(f"warning: {choice.warning}", err=True)
     rows = _tuned(own, output)
     _print(rows)
     said = "the prompt of the seed with the best validation score"

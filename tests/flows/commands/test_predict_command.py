@@ -60,6 +60,25 @@ def test_every_row_is_answered_in_order_whatever_the_block(supmer, tmp_path, exp
         assert supmer("--data", "new.jsonl", "--block", block) == (0, as_lines(expected), "")
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_precision_that_is_asked_for_is_printed(supmer, tmp_path, tuned, backbone, monkeypatch, precision):
+    monkeypatch.setattr("model.t5.precision.bfloat16_units", lambda _where: "UNITS")
+    (tmp_path / "new.jsonl").write_text(json_lines({"text": text} for text in TEXTS))
+    own = PromptedClassifier.from_pretrained(tuned, backbone, precision=precision)
+    assert own.precision == precision
+    expected = (0, as_lines(own.predict(TEXTS)), f"precision {precision} (as asked for)\n")
+    assert supmer("--data", "new.jsonl", "--precision", precision) == expected
+
+
+def test_a_precision_without_units_warns_once(supmer, tmp_path, tuned, backbone, monkeypatch):
+    monkeypatch.setattr("model.t5.precision.bfloat16_units", lambda _where: "")
+    (tmp_path / "new.jsonl").write_text(json_lines({"text": text} for text in TEXTS))
+    code, lines, said = supmer("--data", "new.jsonl", "--precision", "bfloat16")
+    assert (code, len(lines), said.count("warning: precision: bfloat16: no units for it here")) == (0, len(TEXTS), 1)
+    with pytest.warns(UserWarning, match="times as long as in float32"):
+        PromptedClassifier.from_pretrained(tuned, backbone, precision="bfloat16")
+
+
 def test_a_block_is_bounded_in_bytes_too(supmer, tmp_path, expected, monkeypatch):
     monkeypatch.setattr(predict, "BLOCK_BYTES", 40)
     asked = []

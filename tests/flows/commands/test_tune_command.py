@@ -1,5 +1,6 @@
 """`supmer tune`: a user's own file becomes a prompt, with no registry entry; what is wrong is said in one line."""
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -44,6 +45,7 @@ def test_a_file_becomes_a_prompt_and_a_table_of_results(supmer, tmp_path):
     code, out, err = supmer("--data", "mine.jsonl", "--text", "text", "--output", "mine", *QUICK, *SETTINGS)
     assert code == 0, err
     assert "4 runs together from pt-vocabulary" in out
+    assert re.search(r"template, (float32|bfloat16) \(auto: this ", out)
     assert "accuracy on the rest: " in out
     assert "over 2 seeds" in out
     folder = tmp_path / "elsewhere" / "mine"
