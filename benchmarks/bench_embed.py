@@ -4,6 +4,10 @@ Run: python benchmarks/bench_embed.py [--embedder FOLDER] [--sentences FOLDER] [
 Both embed the same shards, alternately and several times; the medians are compared. The stage reads Parquet, embeds in
 worker processes through Prefect and writes Parquet. `encode` gets all sentences at once, with the model's default batch
 and all cores, and writes nothing. Loading the model and starting Prefect are not timed for either.
+
+`--precision` compares encoders in float32 and bfloat16 instead: the embedder, and the backbone by this project's pass
+and by transformers'. They take turns in one process with one thread; the medians are of processor time. Without units
+for bfloat16, only float32 is measured.
 """
 
 import argparse
@@ -54,7 +58,7 @@ def stage_seconds(scratch, workers, round_number):
     stage = Stage(
         name="embed",
         root=scratch,
-        params=Params.model_construct(embed=EmbedParams(model="embedder")),
+        params=Params.model_construct(embed=EmbedParams(model="embedder", precision="float32")),
         inputs=(paths.SENTENCES, SOURCE),
         outputs=(paths.EMBEDDINGS,),
         fingerprint="0" * 64,
@@ -93,6 +97,57 @@ def compare(scratch, texts, embedder, workers, rounds):
     return statistics.median(bare), statistics.median(staged)
 
 
+class TransformersEncoder:
+    """The backbone's encoder by transformers' own forward pass, in float32."""
+
+    def __init__(self, folder):
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True)
+        self._encoder, self.dimension = model.get_encoder().eval(), model.config.hidden_size
+
+    def lengths(self, texts):
+        return [len(ids) for ids in self._tokenizer(list(texts)).input_ids]
+
+    def forward(self, texts):
+        tokens = self._tokenizer(list(texts), padding=True, return_tensors="pt")
+        mask = tokens.attention_mask.unsqueeze(-1)
+        return (self._encoder(**tokens).last_hidden_state * mask).sum(dim=1) / mask.sum(dim=1)
+
+
+def compare_precisions(embedder, backbone, texts, rounds):
+    import numpy as np
+    import torch
+
+    from model.sentence_encoder import BackboneEncoder, SentenceEncoder, encode
+    from model.t5.precision import bfloat16_units
+
+    torch.set_num_threads(1)
+    cpu, plain = torch.device("cpu"), "backbone, transformers"
+    encoders = {plain: TransformersEncoder(backbone)}
+    for precision in ("float32", "bfloat16") if bfloat16_units(cpu) else ("float32",):
+        encoders[f"backbone, {precision}"] = BackboneEncoder(backbone, cpu, precision)
+        encoders[f"embedder, {precision}"] = SentenceEncoder(embedder, cpu, precision)
+    taken, vectors = {name: [] for name in encoders}, {}
+    for _ in range(rounds + 1):
+        for name, encoder in encoders.items():
+            start = time.process_time()
+            vectors[name] = encode(encoder, texts)
+            taken[name].append(time.process_time() - start)
+    medians = {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}  # the first makes kernels
+    print(f"{len(texts):,} sentences, one thread, medians of {rounds} rounds of processor time")
+    for name, seconds in sorted(medians.items()):
+        base = plain if name.startswith("backbone") else "embedder, float32"
+        exact = vectors[base]
+        norms = np.linalg.norm(vectors[name], axis=1) * np.linalg.norm(exact, axis=1)
+        cosine = ((vectors[name] * exact).sum(1) / norms).min()
+        print(
+            f"  {name:24} {len(texts) / seconds:8.1f} sentences/s, {medians[base] / seconds:5.2f} × {base}, "
+            f"lowest cosine {cosine:.5f}"
+        )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--embedder", type=Path, default=ROOT / "data/sources/embedder/embedder")
@@ -100,9 +155,16 @@ def main():
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--rows", type=int, default=500, help="sentences per shard")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", action="store_true", help="compare float32 and bfloat16 instead")
+    parser.add_argument("--backbone", type=Path, default=ROOT / "data/sources/backbone/backbone")
     arguments = parser.parse_args()
     if not arguments.embedder.is_dir() or not any(arguments.sentences.glob("*.parquet")):
         print("skipped: run `supmer run sample` first, or give --embedder and --sentences")
+        return
+    if arguments.precision:
+        files = sorted(arguments.sentences.glob("*.parquet"))[: arguments.shards]
+        texts = [text for file in files for text in pq.read_table(file)["text"].to_pylist()[: arguments.rows]]
+        compare_precisions(arguments.embedder, arguments.backbone, texts, arguments.rounds)
         return
     workers = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="bench_embed_") as scratch:
