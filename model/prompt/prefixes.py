@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Self, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +22,8 @@ from model.t5.fast_t5 import FAMILY, FastT5
 from model.t5.prefix_attention import PLACES, AttentionShape, Place, Prefixes
 from model.text.tokenized_tasks import Example
 from storage.errors import InputError
+from storage.prompts.prefix_artifact import PARTS, PrefixArtifact
+from storage.prompts.prompt_artifact import Array
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,41 @@ class PrefixShape:
             place: part.reshape(*part.shape[:-1], shape.layers(place), 2, shape.heads, shape.size)
             for place, part in zip(self.places, parts, strict=True)
         }
+
+    def tensors(self, prefixes: Tensor) -> dict[str, Array]:
+        """Return prefixes [P, W] as keys and values of each place, [layers, P, h, k], as they are stored."""
+        parts = {place: part.permute(2, 1, 0, 3, 4) for place, part in self.layers(prefixes).items()}
+        return {
+            f"{place}.{name}": value.to("cpu", torch.float32).numpy()
+            for place, part in parts.items()
+            for name, value in zip(PARTS, part, strict=True)
+        }
+
+    @classmethod
+    def fitting(cls, artifact: PrefixArtifact, backbone: Backbone, where: str) -> Self:
+        """Return the shape of stored prefixes; raise InputError, which begins with `where`, if they do not fit."""
+        shape = cls.of(backbone, artifact.places, where)
+        nothing = torch.zeros(artifact.tokens, shape.width)
+        wanted = {name: value.shape for name, value in shape.tensors(nothing).items()}
+        for name, value in artifact.tensors.items():
+            if value.shape != wanted.get(name):
+                raise InputError(
+                    f"{where}: {name} has the shape {_shown(value.shape)}, and the backbone takes "
+                    f"{_shown(wanted.get(name, ()))}: give the backbone that it was tuned for"
+                )
+        return shape
+
+    def joined(self, artifact: PrefixArtifact) -> Tensor:
+        """Return stored prefixes as a matrix [P, W]."""
+        parts = [
+            torch.stack([torch.from_numpy(np.array(artifact.tensors[f"{place}.{name}"])) for name in PARTS])
+            for place in self.places
+        ]
+        return torch.cat([part.permute(2, 1, 0, 3, 4).flatten(1) for part in parts], 1)
+
+
+def _shown(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape)) or "nothing"
 
 
 @dataclass(frozen=True)
