@@ -132,14 +132,15 @@ def _best(seeds: Sequence[SeedResult], shots: int) -> list[SeedResult]:
     best: dict[tuple[str, str], SeedResult] = {}
     for seed in seeds:
         key = (seed.planned.tuning.dataset, seed.planned.tuning.method)
-        if seed.planned.tuning.shots == shots and (key not in best or _order(seed) > _order(best[key])):
+        is_better = key not in best or run_order(seed.chosen) > run_order(best[key].chosen)
+        if seed.planned.tuning.shots == shots and is_better:
             best[key] = seed
     return list(best.values())
 
 
-def _order(seed: SeedResult) -> tuple[bool, float, float]:
-    chosen = seed.chosen
-    return chosen["status"] != "nan", chosen["validation_score"], -(chosen["validation_loss"] or 0.0)
+def run_order(run: Record) -> tuple[bool, float, float]:
+    """Return a key by which the best of several runs is the greatest: validation score, then loss; NaN comes last."""
+    return run["status"] != "nan", run["validation_score"], -(run["validation_loss"] or 0.0)
 
 
 def _write_curve(stage: Stage, entry: Planned, seeds: Sequence[SeedResult]) -> None:

@@ -136,15 +136,15 @@ def test_a_prompt_that_does_not_know_the_files_of_its_backbone_may_start(supmer,
 
 @pytest.mark.usefixtures("one_thread")
 def test_a_seed_that_died_is_not_taken_for_the_best(supmer, tmp_path, monkeypatch):
-    from tasks.tune import own_data
+    from tasks.tune import tuned_seeds
 
     def dying(setup, seeds, *rest):
         first, second = tuned(setup, seeds, *rest)
         dead = [replace(one, status="nan", best=replace(one.best, validation_score=1.0)) for one in first.results]
         return [replace(first, results=tuple(dead)), second]
 
-    tuned = own_data.tune_seeds
-    monkeypatch.setattr(own_data, "tune_seeds", dying)
+    tuned = tuned_seeds.tune_seeds
+    monkeypatch.setattr(tuned_seeds, "tune_seeds", dying)
     code, out, err = supmer("--data", "mine.jsonl", "--text", "text", "--output", "mine", *QUICK, *SETTINGS)
     assert code == 0, err
     assert "nan" in out
