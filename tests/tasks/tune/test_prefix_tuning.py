@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 INPUTS = [paths.BACKBONE, paths.DATASETS, paths.PROMPTS]
 OUTPUTS = [
     paths.TUNED_PROMPTS,
+    paths.COSTS,
     paths.CURVES,
     paths.PREDICTIONS,
     paths.SCORES,
