@@ -66,7 +66,8 @@ def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> N
     rows = _tuned(own, output)
     _print(rows)
     if own.trains:
-        said = "the result of the seed with the best validation score"
+        kept = METHODS[own.method.row].trains if own.method.row else "prompt"
+        said = f"the {kept} of the seed with the best validation score"
         click.echo(f"{output}: {said}; `supmer predict --prompt {output} --data FILE`")
     else:
         click.echo(f"{own.method.name} trains nothing: {output} is not written")
