@@ -177,3 +177,15 @@ def test_another_backbone_is_refused_by_name():
         InputError, match=r"prefix-tuning: prefixes need a backbone of the T5 family .* this one is bart"
     ):
         PrefixShape.of(backbone_of(bart()), PLACES, "prefix-tuning")
+
+
+def test_bfloat16_stays_close_to_float32():
+    rows = rows_of(6, 2)
+    wide, narrow = (passes_of(t5(gated=True, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16))
+    prefixes = prefixes_of(wide, 2).float()
+    expected, found = wide.run(prefixes, rows), narrow.run(prefixes, rows)
+    assert found.gradients.dtype == torch.float32
+    torch.testing.assert_close(found.losses, expected.losses, rtol=0.02, atol=0.02)
+    assert (
+        float(torch.nn.functional.cosine_similarity(found.gradients.flatten(), expected.gradients.flatten(), 0)) > 0.95
+    )
