@@ -4,30 +4,34 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from statistics import fmean
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from model.device import device
 from model.t5.precision import Precision, WantedPrecision, choose
 from model.text.datasets import SHORT
 from model.text.templates import template_fields
 from model.tuning.classifier import PromptedClassifier, Texts
+from storage import paths
 from storage.atomic import refuse_place
 from storage.errors import InputError
 from storage.prompts.local_backbone import ACQUIRED
-from storage.prompts.prompt_artifact import read_prompt
 from storage.sources.source import MANIFEST, read_manifest
 from supmer.arguments import Labels, distinct, labeled_rows, one_of, positive
 from tasks.labeled.dataset import LabeledDataset, Wording, dataset_of_rows
-from tasks.tune.initialization import Start
+from tasks.methods import INITIALIZATIONS, METHODS, Method
+from tasks.params.learning_schema import TuneParams
 from tasks.tune.own_backbone import backbone_about, folder_source, template_form
 from tasks.tune.own_data import OwnTuning, tune_own
+from tasks.tune.own_method import OwnMethod, prompt_method, table_method
 from tasks.tune.plan import Tuning
+from tasks.tune.tokenized_form import asked_by
 
 Progress = Callable[[float, str], None]
 
-_INITIALIZATIONS = {"vocabulary": "pt-vocabulary", "normal": "pt"}
+_START, _RATES = "vocabulary", "tune.learning_rates"
 _CHECKPOINT_SECONDS = 60.0
 
 
@@ -85,14 +89,15 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
     output: str | Path,
     *,
     backbone: str | Path | None = None,
-    start: str | Path = "vocabulary",
+    start: str | Path = _START,
+    method: str | None = None,
     template: str | None = None,
     words: Mapping[str, str] | None = None,
     test: tuple[Sequence[Texts], Labels] | None = None,
     form: str | None = None,
     shots: int = 16,
     seeds: Sequence[int] = (10, 20, 30, 40, 50),
-    learning_rates: Sequence[float] = (0.1, 0.2, 0.3),
+    learning_rates: Sequence[float] | None = None,
     epochs: int = 200,
     batch_size: int = 32,
     evaluate_every: int = 10,
@@ -117,6 +122,8 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
         output: folder for the prompt; must not exist yet.
         backbone: the folder of a T5 model or of a workspace; None: the workspace around the working directory.
         start: "vocabulary" (rows of random words), "normal" (noise), or the folder of a prompt.
+        method: a method of the result tables instead of a start, for example "prefix-tuning" or "p-tuning-v2"; one
+            that starts from a learned prompt finds it in the workspace.
         template: text with `{fields}`, and with `<X>` where plain T5 fills in a word; None: the texts and a question.
         words: the word that the model says for each label; None: the label's name.
         test: texts and labels to test on.
@@ -124,12 +131,13 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
             `start`, or else "sentinel".
         shots: number of examples of each label to train on, and again to validate on.
         seeds: each seed makes one draw of the examples.
-        learning_rates: tried for every seed.
+        learning_rates: tried for every seed; None: the paper's for prompts, or those of the method.
         epochs: number of passes over the training examples.
         batch_size: number of examples in a step.
         evaluate_every: number of steps between evaluations; the best prompt is kept.
         max_length: the length of the longest input, in tokens, without the prompt.
-        prompt_tokens: number of rows of the prompt; if `start` is a prompt, its own number counts.
+        prompt_tokens: number of rows of the prompt, or of positions of a prefix; if `start` is a prompt, its own
+            number counts.
         precision: of the backbone's products: "float32", "bfloat16", or "auto" for bfloat16 where the device computes
             in it. A UserWarning says what bfloat16 costs on a device without units for it.
         work: folder for checkpoints; after an interruption the same call continues from them. None: none are kept.
@@ -137,37 +145,42 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
     """
     target = Path(output).absolute()
     refuse_place(target)
-    dataset = _dataset(texts, labels, test, Wording(template, _word_of(words), max_length))
-    started, start_name = _start(start, prompt_tokens)
-    prompt = None if start in _INITIALIZATIONS else Path(start)
+    plain = _dataset(texts, labels, test, Wording(template, _word_of(words), max_length))
+    tokens = positive("prompt_tokens", prompt_tokens)
     root, given = _place(backbone)
+    chosen = _method(start, method, tokens, root, len(plain.form.fields))
+    dataset, row = asked_by(chosen.row, plain), METHODS.get(chosen.row)
     source = read_manifest(root / ACQUIRED)[0] if given is None else folder_source(given)
     choice = choose(cast("WantedPrecision", one_of("precision", precision, get_args(WantedPrecision))), device())
     if choice.warning:
         warnings.warn(choice.warning, stacklevel=2)
     tuning = Tuning(
         dataset=dataset.name,
-        method=Path(start_name).name,
+        method=chosen.name,
         shots=positive("shots", shots),
-        form=one_of("form", form or template_form(started, "sentinel"), ("sentinel", "instruction")),
-        prompt_tokens=started.tokens,
+        form=one_of("form", form or template_form(chosen.start, "sentinel"), ("sentinel", "instruction")),
+        prompt_tokens=chosen.tokens or tokens,
         max_length=positive("max_length", max_length),
-        learning_rates=distinct("learning_rates", learning_rates, lambda rate: 0 < rate < float("inf")),
+        learning_rates=distinct(
+            "learning_rates",
+            _default(row.learning_rates if row else _RATES) if learning_rates is None else learning_rates,
+            lambda rate: 0 < rate < float("inf"),
+        ),
         batch_size=positive("batch_size", batch_size),
         epochs=positive("epochs", epochs),
         evaluate_every=positive("evaluate_every", evaluate_every),
         precision=choice.precision,
+        settings=_settings(row, tokens) if row else {},
     )
     with tempfile.TemporaryDirectory(prefix="supmer-tune-") as temporary:
         own = OwnTuning(
             tuning=tuning,
             seeds=distinct("seeds", seeds, lambda seed: 0 <= seed < 2**31),
             dataset=dataset,
-            start=started,
-            start_name=start_name,
+            method=chosen,
             test_limit=None,
             backbone=root / source.folder,
-            about=backbone_about(source, started, prompt, given),
+            about=backbone_about(source, chosen.start, chosen.prompt, given),
             work=Path(work or temporary).absolute(),
             checkpoint_seconds=_CHECKPOINT_SECONDS,
         )
@@ -192,14 +205,27 @@ def _word_of(words: Mapping[str, str] | None) -> dict[str, str] | None:
     return None if words is None else {str(label): word for label, word in words.items()}
 
 
-def _start(start: str | Path, prompt_tokens: int) -> tuple[Start, str]:
-    """Return the start of the tuning, and its name."""
-    if start == "vocabulary":
-        return Start(positive("prompt_tokens", prompt_tokens), "vocabulary"), _INITIALIZATIONS["vocabulary"]
-    if start == "normal":
-        return Start(positive("prompt_tokens", prompt_tokens), "normal"), _INITIALIZATIONS["normal"]
-    artifact = read_prompt(Path(start))
-    return Start(len(artifact.prompt), artifact=artifact), str(start)
+def _method(start: str | Path, method: str | None, tokens: int, root: Path, fields: int) -> OwnMethod:
+    """Return the method with its start."""
+    if method is not None:
+        if start != _START:
+            raise InputError("start and method: a tuning starts from the one or the other: leave one out")
+        if method in METHODS and METHODS[method].trains == "nothing":
+            raise InputError(f"method {method}: trains nothing: there is nothing to tune")
+        return table_method(method, tokens, root / paths.PROMPTS, fields)
+    if start in INITIALIZATIONS:
+        return table_method(INITIALIZATIONS[str(start)], tokens, root, fields)
+    return prompt_method(Path(start))
+
+
+def _settings(row: Method, tokens: int) -> dict[str, Any]:
+    """Return the further parameters of a method at their defaults; a prefix is as long as a prompt would be."""
+    return {key: tokens if key.endswith(".length") else _default(key) for key in row.settings}
+
+
+def _default(key: str) -> Any:
+    """Return the default of a key of `tune`."""
+    return reduce(getattr, key.split(".")[1:], TuneParams.model_validate({}))
 
 
 def _place(backbone: str | Path | None) -> tuple[Path, Path | None]:

@@ -15,7 +15,8 @@ from storage.task_formats import FORMATS, LABELED
 
 SUPMER = "supmer"
 PAIRS, SINGLES = "sp", "ss"  # formats like sets of two texts and of one text; PPT has a prompt for each
-_PROMPT_TUNING, _INFERENCE = "tasks.tune.prompt_tuning", "tasks.tune.inference"
+PROMPT_TUNING, _PREFIX_TUNING = "tasks.tune.prompt_tuning", "tasks.tune.prefix_tuning"
+_INFERENCE = "tasks.tune.inference"
 
 
 class Group(StrEnum):
@@ -80,6 +81,7 @@ class Method:
             `metatrain` learned, or the backbone alone.
         trains: the parameters that tuning changes.
         examples: the use of the few labeled examples: to train, as demonstrations in the input, or none.
+        asks: the form of downstream questions: the set's own template, or multiple choice with letters.
         module: the module that tunes and evaluates the method; empty while it is not built.
         meta_training: the training of its starting prompt; None if it has none.
         card: the sentence about its training in the model card of its prompt.
@@ -97,7 +99,8 @@ class Method:
     start: Literal["normal", "vocabulary", "learned", "nothing"]
     trains: Literal["nothing", "prompt", "prefixes", "weights"] = "prompt"
     examples: Literal["training", "demonstrations", "none"] = "training"
-    module: str = _PROMPT_TUNING
+    asks: Literal["template", "choice"] = "template"
+    module: str = PROMPT_TUNING
     meta_training: MetaTraining | None = None
     card: str = "Learned once from unlabeled text by SUPMER (self-supervised meta-prompt learning)"
     learning_rates: str = "tune.learning_rates"
@@ -136,18 +139,22 @@ def _ablation(name: str, title: str, short: str, meta_training: MetaTraining, *,
 
 _ROWS = (
     Method(
-        "zero-shot", "Zero-shot inference", "Zero-shot", Group.INFERENCE, "nothing", "nothing", "none", _INFERENCE,
-        summarized=True,
+        "zero-shot", "Zero-shot inference", "Zero-shot", Group.INFERENCE, "nothing", "nothing", "none",
+        module=_INFERENCE, summarized=True,
     ),
     Method(
         "few-shot", "Few-shot inference", "Few-shot", Group.INFERENCE, "nothing", "nothing", "demonstrations",
-        _INFERENCE,
+        module=_INFERENCE,
     ),
     Method(
-        "prefix-tuning", "Prefix tuning", "Prefix", Group.MORE_PARAMETERS, "normal", "prefixes", module="",
+        "prefix-tuning", "Prefix-Tuning", "Prefix", Group.MORE_PARAMETERS, "normal", "prefixes", module=_PREFIX_TUNING,
+        learning_rates="tune.prefix_tuning.learning_rates",
+        settings=("tune.prefix_tuning.length", "tune.prefix_tuning.places", "tune.prefix_tuning.hidden_size"),
     ),
     Method(
-        "p-tuning-v2", "P-tuning v2", "P-tuning v2", Group.MORE_PARAMETERS, "normal", "prefixes", module="",
+        "p-tuning-v2", "P-Tuning v2", "P-Tuning v2", Group.MORE_PARAMETERS, "normal", "prefixes", module=_PREFIX_TUNING,
+        learning_rates="tune.p_tuning_v2.learning_rates",
+        settings=("tune.p_tuning_v2.length", "tune.p_tuning_v2.places"),
     ),
     Method(
         "ft", "Fine-tuning of all weights", "FT", Group.MORE_PARAMETERS, "nothing", "weights", module="",
@@ -168,7 +175,7 @@ _ROWS = (
     ),
     Method(
         "unified-ppt", "Unified-PPT", "Unified-PPT", Group.SAME_PARAMETERS, "learned", drawn=Drawn.EARLY,
-        meta_training=MetaTraining("ppt", {"unified": True}),
+        meta_training=MetaTraining("ppt", {"unified": True}), asks="choice",
         card="Pre-trained by Unified-PPT: plain self-supervised training, every task as multi choice",
     ),
     Method(

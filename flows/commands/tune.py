@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -13,20 +13,21 @@ from flows.workspace import enter
 from model.text.templates import Form
 from storage import paths
 from storage.errors import InputError
-from tasks.methods import INITIALIZATIONS
+from tasks.methods import INITIALIZATIONS, METHODS
 
 if TYPE_CHECKING:
-    from model.prompt.initial_prompt import Initialization
     from tasks.labeled.dataset import LabeledDataset
     from tasks.params.schema import Params
     from tasks.stage.contract import Record
-    from tasks.tune.initialization import Start
     from tasks.tune.own_data import OwnTuning
+    from tasks.tune.own_method import OwnMethod
 
+BUILT = [name for name, row in METHODS.items() if row.is_built]
 EXAMPLES = """\b
 Examples:
   supmer tune --data my.jsonl --text review --label stars --output my-prompt
   supmer tune --data my.csv --text title --text body --label topic --prompt artifacts/prompt/supmer --output my-prompt
+  supmer tune --data my.jsonl --text review --label stars --method p-tuning-v2 --output my-prefixes
   supmer tune --data my.jsonl --text review --label stars --template "{review} It was" \\
       --verbalizer 1=terrible,5=great --seeds 10,20 --learning-rates 0.1,0.3 --output my-prompt
 """
@@ -43,6 +44,7 @@ Examples:
 @click.option("--label", default="label", show_default=True, metavar="FIELD", help="Column of the label.")
 @click.option("--template", metavar="TEXT", help="The input as a text with {FIELD}; <X> where plain T5 fills in.")
 @click.option("--verbalizer", metavar="LABEL=WORD,…", help="The model's word for each label; default: the label.")
+@click.option("--method", type=click.Choice(BUILT), metavar="NAME", help=f"A method of the tables: {', '.join(BUILT)}.")
 @click.option("--prompt", type=click.Path(path_type=Path), help="Start from the prompt in this folder.")
 @click.option("--init", type=click.Choice([*INITIALIZATIONS]), help="Start from random words, or from noise.")
 @click.option("--form", type=click.Choice(get_args(Form)), help="Form of the template; default: the prompt's.")
@@ -77,8 +79,12 @@ def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> N
         click.echo(f"warning: {choice.warning}", err=True)
     rows = _tuned(own, output)
     _print(rows)
-    said = "the prompt of the seed with the best validation score"
-    click.echo(f"{output}: {said}; `supmer predict --prompt {output} --data FILE`")
+    if own.trains:
+        kept = METHODS[own.method.row].trains if own.method.row else "prompt"
+        said = f"the {kept} of the seed with the best validation score"
+        click.echo(f"{output}: {said}; `supmer predict --prompt {output} --data FILE`")
+    else:
+        click.echo(f"{own.method.name} trains nothing: {output} is not written")
 
 
 def _absolute(options: dict[str, Any]) -> dict[str, Any]:
@@ -93,11 +99,11 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
     from tasks.tune.own_backbone import backbone_about, folder_source, template_form
     from tasks.tune.own_data import OwnTuning
     from tasks.tune.plan import Tuning
+    from tasks.tune.tokenized_form import asked_by
 
     tune = params.tune
     length = tune.max_length or SHORT
-    start, start_name = _start(params, options)
-    dataset = read_user_data(
+    plain = read_user_data(
         options["data"],
         options["texts"],
         options["label"],
@@ -105,48 +111,49 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
         _verbalizer(options["verbalizer"]),
         max_length=length,
     )
+    method = _method(root, params, options, len(plain.form.fields))
+    dataset, row = asked_by(method.row, plain), METHODS.get(method.row)
+    rates = params.at(row.learning_rates) if row else tune.learning_rates
     folder = options["backbone"]
     source = read_manifest(root / paths.BACKBONE)[0] if folder is None else folder_source(folder)
     tuning = Tuning(
         dataset=dataset.name,
-        method=Path(start_name).name,
+        method=method.name,
         shots=options["shots"] or tune.shots,
-        form=options["form"] or template_form(start, params.metatrain.template),
-        prompt_tokens=start.tokens,
+        form=options["form"] or template_form(method.start, params.metatrain.template),
+        prompt_tokens=method.tokens or params.metatrain.prompt_tokens,
         max_length=length,
-        learning_rates=tuple(_numbers("--learning-rates", options["learning_rates"], float) or tune.learning_rates),
+        learning_rates=tuple(_numbers("--learning-rates", options["learning_rates"], float) or rates),
         batch_size=tune.batch_size,
         epochs=options["epochs"] or tune.epochs,
         evaluate_every=tune.evaluate_every,
         precision=options["precision"],
+        settings={key: params.at(key) for key in row.settings} if row else {},
     )
     return OwnTuning(
         tuning=tuning,
         seeds=tuple(_numbers("--seeds", options["seeds"], int) or tune.seeds),
         dataset=dataset,
-        start=start,
-        start_name=start_name,
+        method=method,
         test_limit=tune.test_examples,
         backbone=root / source.folder,
-        about=backbone_about(source, start, options["prompt"], folder),
+        about=backbone_about(source, method.start, method.prompt, folder),
         work=root / paths.OWN_TUNING,
         checkpoint_seconds=tune.checkpoint_seconds,
     )
 
 
-def _start(params: Params, options: dict[str, Any]) -> tuple[Start, str]:
-    """Return the start of the tuning, and its name."""
-    from storage.prompts.prompt_artifact import read_prompt
-    from tasks.tune.initialization import Start
+def _method(root: Path, params: Params, options: dict[str, Any], fields: int) -> OwnMethod:
+    """Return the method with its start: that of --method, of --prompt, or of --init."""
+    from tasks.tune.own_method import prompt_method, table_method
 
+    named = [f"--{name}" for name in ("method", "prompt", "init") if options[name] is not None]
+    if len(named) > 1:
+        raise InputError(f"{' and '.join(named)}: a tuning starts from the one or the other: leave one out")
     if options["prompt"] is not None:
-        if options["init"] is not None:
-            raise InputError("--prompt and --init: tuning starts from one of them: leave the other out")
-        artifact = read_prompt(options["prompt"])
-        return Start(len(artifact.prompt), artifact=artifact), str(options["prompt"])
-    tokens = params.metatrain.prompt_tokens
-    initialization = options["init"] or next(iter(INITIALIZATIONS))
-    return Start(tokens, cast("Initialization", initialization)), INITIALIZATIONS[initialization]
+        return prompt_method(options["prompt"])
+    name = options["method"] or INITIALIZATIONS[options["init"] or next(iter(INITIALIZATIONS))]
+    return table_method(name, params.metatrain.prompt_tokens, root / paths.PROMPTS, fields)
 
 
 def _verbalizer(text: str | None) -> dict[str, str] | None:
@@ -184,7 +191,9 @@ def _counted(dataset: LabeledDataset) -> str:
 
 def _started(own: OwnTuning) -> str:
     runs = len(own.seeds) * len(own.tuning.learning_rates)
-    return f"{runs} runs together from {own.start_name}, {own.tuning.form} template"
+    if not own.trains:
+        return f"{own.method.name}, {own.tuning.form} template"
+    return f"{runs} runs together from {own.method.start_name}, {own.tuning.form} template"
 
 
 def _tuned(own: OwnTuning, output: Path) -> list[Record]:

@@ -7,16 +7,16 @@ changes the cost of a pass but not its result.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from model.prompt.parallel_chunks import side_by_side
-from model.prompt.rows import Centroids, Row, chunked, decoder_inputs, encoder_inputs
+from model.prompt.rows import Centroids, EncoderInputs, Row, chunked, decoder_inputs, encoder_inputs
 from model.t5.backbone import Backbone, attention_kernel, computing
-from model.text.tokenized_tasks import NO_LOSS
+from model.text.tokenized_tasks import NO_LOSS, Example
 
 CHUNK_TOKENS = {"cpu": 768, "cuda": 32_768}
 LOW_CHUNK_TOKENS = {
@@ -27,6 +27,16 @@ TUNING_TOKENS = {"cpu": 2048, "cuda": 32_768}  # no graph is kept, and more rows
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
+
+
+class Reader(Protocol):
+    """The two functions of a backbone that read a chunk of rows; see `model.t5.backbone.Backbone`."""
+
+    def encode(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        """Return the hidden states of the encoder."""
+
+    def decode(self, hidden: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
+        """Return the logits of the decoder."""
 
 
 @dataclass(frozen=True)
@@ -169,27 +179,31 @@ class Passes:
         mixed = [place for place, row in enumerate(rows) if row.partner is not None]
         examples = [row.example for row in rows] + [row.partner for row in rows if row.partner is not None]
         owners = self._owners([*rows, *(rows[place] for place in mixed)])
-        inputs = encoder_inputs(self.backbone, prompts, owners, examples, self.centroids)
-        hidden = self.backbone.encode(inputs.embeddings, inputs.mask)
+        inputs, reader = self.reading(prompts, owners, examples)
+        hidden = reader.encode(inputs.embeddings, inputs.mask)
         own, seen = hidden[: len(rows)], inputs.mask[: len(rows)]
         if not mixed:
-            return self._cross_entropy(own, seen, inputs.targets)[0], own, seen
+            return self._cross_entropy(reader, own, seen, inputs.targets)[0], own, seen
         places = torch.tensor(mixed, device=own.device)
         share = torch.tensor([row.share for row in rows], dtype=prompts.dtype, device=own.device)
         blend, union = _blended(hidden, inputs.mask, places, share)
         targets, theirs = inputs.targets[: len(rows)], inputs.targets.clone()[: len(rows)]
         theirs[places] = inputs.targets[len(rows) :]
-        loss, partner_loss = self._cross_entropy(blend, union, targets, theirs)
+        loss, partner_loss = self._cross_entropy(reader, blend, union, targets, theirs)
         return share * loss + (1 - share) * partner_loss, own, seen
 
-    def _cross_entropy(self, hidden: Tensor, mask: Tensor, *targets: Tensor) -> list[Tensor]:
+    def reading(self, prompts: Tensor, owners: Tensor, examples: Sequence[Example]) -> tuple[EncoderInputs, Reader]:
+        """Return the encoder's input for the rows of a chunk, and the backbone that reads them."""
+        return encoder_inputs(self.backbone, prompts, owners, examples, self.centroids), self.backbone
+
+    def _cross_entropy(self, reader: Reader, hidden: Tensor, mask: Tensor, *targets: Tensor) -> list[Tensor]:
         """Return the cross-entropy [rows] of each of the targets [rows, t], summed over the positions of a row."""
         losses: list[Tensor] = []
         previous: Tensor | None = None
         for wanted in targets:
             ids = decoder_inputs(self.backbone, wanted)
             if previous is None or not torch.equal(previous, ids):  # labels of one token have the same decoder inputs
-                logits = self.backbone.decode(hidden, mask, ids)
+                logits = reader.decode(hidden, mask, ids)
                 previous = ids
             each = cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=NO_LOSS, reduction="none")
             losses.append(each.view_as(wanted).sum(1))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.prompt.passes import Passes
-from model.prompt.rows import Row, encoder_inputs
+from model.prompt.rows import Row
 from model.t5.backbone import computing
 from model.text.templates import Template
 from model.text.tokenization import TemplateTokenizer
@@ -111,12 +111,12 @@ def _scores_of(passes: Passes, prompts: Tensor, rows: Sequence[Row], label_ids: 
     """Return the log-probabilities of one chunk, [rows, labels]."""
     backbone = passes.backbone
     owners = torch.tensor([row.prompt for row in rows], device=backbone.device)
-    encoder = encoder_inputs(backbone, prompts, owners, [row.example for row in rows], passes.centroids)
-    hidden = backbone.encode(encoder.embeddings, encoder.mask)
+    encoder, reader = passes.reading(prompts, owners, [row.example for row in rows])
+    hidden = reader.encode(encoder.embeddings, encoder.mask)
     scores = torch.zeros(len(rows), len(label_ids), dtype=torch.float64, device=backbone.device)
     for reading in _readings(label_ids, backbone.start_id):
         ids = torch.tensor(reading.ids, device=backbone.device).expand(len(rows), -1)
-        logits = backbone.decode(hidden, encoder.mask, ids)
+        logits = reader.decode(hidden, encoder.mask, ids)
         each = logits[:, reading.positions, reading.tokens] - logits.logsumexp(-1)[:, reading.positions]
         scores.index_add_(1, torch.tensor(reading.labels, device=backbone.device), each.double())
     return scores

@@ -53,6 +53,7 @@ class HuggingFaceBackbone:
     def __init__(self, model: Any, *, recompute: bool = False) -> None:
         self._model = model.eval().requires_grad_(requires_grad=False)
         self._run = recomputed if recompute else directly
+        self.family: str = model.config.model_type
         self.width: int = model.get_input_embeddings().weight.shape[1]
         self.vocabulary: int = model.get_output_embeddings().weight.shape[0]
         self.device: torch.device = model.get_input_embeddings().weight.device

@@ -21,6 +21,7 @@ from torch.nn.functional import embedding
 from model.t5.attention import attended
 from model.t5.derivatives import gated_tanh_gelu, relu, rms_normed, tanh_gelu
 from model.t5.packing import Packing
+from model.t5.prefix_attention import AttentionShape, LayerPrefix, Prefixes, attended_after, weights_after
 from model.t5.products import FrozenMatrix
 from model.t5.recomputing import directly, recomputed
 
@@ -51,6 +52,7 @@ class FastT5:
         self.start_id, self.pad_id = start_id, pad_id
         self.side_by_side = self.device.type == "cpu" and not recompute  # chunks in parallel need more memory
         self.layers = len(model.encoder.block)
+        self.attention = AttentionShape(self.layers, len(model.decoder.block), config.num_heads, config.d_kv)
         self._epsilon: float = config.layer_norm_epsilon
         self._scale: float = config.d_model**-0.5 if getattr(config, "scale_decoder_outputs", False) else 1.0
         self._run = recomputed if recompute else directly
@@ -66,30 +68,34 @@ class FastT5:
         """Return the token embeddings."""
         return embedding(ids, self._embeddings)
 
-    def encode(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """Run the encoder; every position attends to all positions of its row that are not padding."""
+    def encode(self, inputs: Tensor, mask: Tensor, prefixes: Prefixes | None = None) -> Tensor:
+        """Run the encoder; every position attends to its prefix and to all positions of its row but padding."""
         bias = self._encoder_bias(inputs.shape[1], inputs.dtype)
         if not bool(mask.all()):
             bias = bias + torch.where(mask, 0.0, _MASKED).to(bias.dtype)[:, None, None, :]
         packing = Packing(mask)
         hidden = packing.packed(inputs)
-        for layer in self._encoder:
-            hidden = self._run(self._encoder_layer, layer, hidden, bias, packing)
+        for number, layer in enumerate(self._encoder):
+            prefix = prefixes.at("encoder", number) if prefixes else None
+            hidden = self._run(self._encoder_layer, layer, hidden, bias, packing, prefix)
         return packing.padded(self._norm(hidden) * self._encoder_norm)
 
-    def _encoder_layer(self, layer: "_Layer", hidden: Tensor, bias: Tensor, packing: Packing) -> Tensor:
-        hidden = hidden + layer.attend(self._norm(hidden), bias, packing)
+    def _encoder_layer(
+        self, layer: "_Layer", hidden: Tensor, bias: Tensor, packing: Packing, prefix: LayerPrefix | None
+    ) -> Tensor:
+        hidden = hidden + layer.attend(self._norm(hidden), bias, packing, prefix)
         return hidden + layer.feed_forward(self._norm(hidden))
 
-    def decode(self, hidden: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
+    def decode(self, hidden: Tensor, mask: Tensor, ids: Tensor, prefixes: Prefixes | None = None) -> Tensor:
         """Run the decoder over a few target positions."""
         causal = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril()
         bias = self._decoder_bias(ids.shape[1], hidden.dtype) + torch.where(causal, 0.0, _MASKED).to(hidden.dtype)
         unseen = torch.where(mask, 0.0, _MASKED).to(hidden.dtype)[:, None, :]
         state, packing = self.embed(ids).to(hidden.dtype), Packing(torch.ones_like(ids, dtype=torch.bool))
-        for layer in self._decoder:
-            state = state + packing.padded(layer.attend(packing.packed(self._norm(state)), bias, packing))
-            state = state + layer.attend_encoded(self._norm(state), hidden, unseen)
+        for number, layer in enumerate(self._decoder):
+            own, cross = (prefixes.at("decoder", number), prefixes.at("cross", number)) if prefixes else (None, None)
+            state = state + packing.padded(layer.attend(packing.packed(self._norm(state)), bias, packing, own))
+            state = state + layer.attend_encoded(self._norm(state), hidden, unseen, cross)
             state = state + layer.feed_forward(self._norm(state))
         output = packing.packed(self._norm(state) * self._decoder_norm * self._scale)
         with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16, likely labels could get equal logits
@@ -125,21 +131,32 @@ class _Layer:
         self.inner = _after(norm, *inner, packs=packs)
         self.outer = FrozenMatrix(dense.wo.weight, packs=packs)
 
-    def attend(self, normed: Tensor, bias: Tensor, packing: Packing) -> Tensor:
-        """Return self-attention, [positions, d] → [positions, d]."""
+    def attend(self, normed: Tensor, bias: Tensor, packing: Packing, prefix: LayerPrefix | None = None) -> Tensor:
+        """Return self-attention, after a prefix if there is one, [positions, d] → [positions, d]."""
         projected = packing.padded(self.query_key_value(normed.to(self.output.dtype)))
         projected = projected.view(packing.rows, packing.length, 3, self.heads, -1)
-        return self.output(packing.packed(attended(projected, bias)))
+        pooled = attended(projected, bias) if prefix is None else attended_after(prefix, projected, bias)
+        return self.output(packing.packed(pooled))
 
-    def attend_encoded(self, normed: Tensor, encoded: Tensor, unseen: Tensor) -> Tensor:
+    def attend_encoded(
+        self, normed: Tensor, encoded: Tensor, unseen: Tensor, prefix: LayerPrefix | None = None
+    ) -> Tensor:
         """Return cross-attention, computed in the encoder's space: [rows, t, d], [rows, n, d] → [rows, t, d]."""
         rows, positions, width = normed.shape
         query = self.cross_query(normed.to(self.cross_query.dtype)).view(rows, positions, self.heads, -1)
         brought = torch.einsum("rthk,hkd->rhtd", query, self.cross_key).reshape(rows, -1, width)  # [rows, h·t, d]
         encoded = encoded.to(brought.dtype)
-        weights = (brought @ encoded.transpose(1, 2) + unseen).softmax(-1)
+        scores = brought @ encoded.transpose(1, 2) + unseen
+        if prefix is None:
+            weights = scores.softmax(-1)
+        else:
+            scores = scores.view(rows, self.heads, positions, -1)
+            before, own = weights_after(prefix, query.transpose(1, 2), scores)
+            weights = own.flatten(1, 2)
         pooled = (weights.to(encoded.dtype) @ encoded).view(rows, self.heads, positions, width)
         context = torch.einsum("rhtd,hkd->rthk", pooled, self.cross_value)
+        if prefix is not None:
+            context = context + prefix.pooled(before).transpose(1, 2)
         return self.cross_output(context.flatten(2))
 
     def feed_forward(self, normed: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A classifier with a tuned prompt: it predicts labels and their probabilities for texts."""
+"""A classifier with a tuned prompt or prefixes: it predicts labels and their probabilities for texts."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,21 +8,39 @@ from typing import cast, get_args
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from model.device import device
 from model.prompt.memory import halved, within_memory
 from model.prompt.passes import Passes
 from model.prompt.prediction import label_scores, label_tokens
+from model.prompt.prefixes import PrefixPasses, PrefixShape
 from model.t5.backbone import Backbone, load_backbone
 from model.t5.precision import WantedPrecision, choose
 from model.text.tokenization import TemplateTokenizer
 from model.tuning.downstream import Downstream
 from storage.errors import InputError
 from storage.prompts.local_backbone import backbone_folder
+from storage.prompts.prefix_artifact import PrefixArtifact, is_prefixes, read_prefixes
 from storage.prompts.prompt_artifact import PromptArtifact, read_prompt
 
 Texts = str | Sequence[str] | Mapping[str, str]
 """An example: its text, or all its texts, in order or by name, if the template has several fields."""
+
+
+def _reader(
+    artifact: PromptArtifact | PrefixArtifact, backbone: Backbone, folder: Path, where: Path
+) -> tuple[Passes, Tensor]:
+    """Return passes and the prompt [P, d] or the prefixes [P, W] that they take; raise InputError at a misfit."""
+    if isinstance(artifact, PrefixArtifact):
+        shape = PrefixShape.fitting(artifact, backbone, str(folder))
+        return PrefixPasses.after(shape, backbone), shape.joined(artifact)
+    if backbone.width != artifact.prompt.shape[1]:
+        raise InputError(
+            f"{where}: has the width {backbone.width}, and {folder} was tuned for one of {artifact.prompt.shape[1]}: "
+            "give the backbone that it was tuned for"
+        )
+    return Passes.for_tuning(backbone), torch.from_numpy(np.array(artifact.prompt))
 
 
 @dataclass(frozen=True)
@@ -34,20 +52,20 @@ class Prediction:
 
 
 class PromptedClassifier:
-    """A frozen backbone with a prompt that was tuned for one task.
+    """A frozen backbone with a prompt, or with prefixes, that were tuned for one task.
 
     Attributes:
         task: the task that the prompt was tuned for: labels, template, maximum length.
         precision: the precision of the backbone's products, "float32" or "bfloat16".
     """
 
-    def __init__(self, artifact: PromptArtifact, task: Downstream, backbone: Backbone, folder: Path) -> None:
+    def __init__(self, task: Downstream, passes: Passes, prompt: Tensor, folder: Path) -> None:
         self.task = task
-        self.precision = str(backbone.dtype).removeprefix("torch.")
         self._tokenizer = TemplateTokenizer.from_folder(folder, task.max_length)
         self._label_ids = label_tokens(self._tokenizer, task.template)
-        self._passes = Passes.for_tuning(backbone)
-        prompt = torch.from_numpy(np.array(artifact.prompt))
+        self._passes = passes
+        backbone = passes.backbone
+        self.precision = str(backbone.dtype).removeprefix("torch.")
         self._prompts = prompt.to(backbone.device, torch.promote_types(backbone.dtype, torch.float32))[None]
 
     @classmethod
@@ -59,7 +77,7 @@ class PromptedClassifier:
         any_backbone: bool = False,
         precision: WantedPrecision = "auto",
     ) -> "PromptedClassifier":
-        """Load the classifier of a tuned prompt, for example from artifacts/tuned/movies/supmer.
+        """Load the classifier of a tuned prompt or of prefixes, for example from artifacts/tuned/movies/supmer.
 
         Raise InputError if the folder is not a tuned prompt or the backbone does not fit it.
 
@@ -71,7 +89,7 @@ class PromptedClassifier:
                 computes in it. A UserWarning says what bfloat16 costs on a device without units for it.
         """
         folder = Path(folder)
-        artifact = read_prompt(folder)
+        artifact = read_prefixes(folder) if is_prefixes(folder) else read_prompt(folder)
         task = Downstream.of(artifact.about, folder)
         backbone_path = None if backbone is None else Path(backbone)
         where = backbone_folder(folder, artifact.about, backbone_path, any_backbone=any_backbone)
@@ -81,12 +99,7 @@ class PromptedClassifier:
         if choice.warning:
             warnings.warn(choice.warning, stacklevel=2)
         loaded = load_backbone(where, device(), precision=choice.precision)
-        if loaded.width != artifact.prompt.shape[1]:
-            raise InputError(
-                f"{where}: has the width {loaded.width}, and {folder} was tuned for one of {artifact.prompt.shape[1]}: "
-                "give the backbone that it was tuned for"
-            )
-        return cls(artifact, task, loaded, where)
+        return cls(task, *_reader(artifact, loaded, folder, where), where)
 
     @property
     def labels(self) -> tuple[str, ...]:

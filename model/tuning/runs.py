@@ -1,10 +1,11 @@
 """Tuning runs and their results (ALGORITHM §6)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from model.prompt.regularizer import GradientRegularizer
@@ -12,6 +13,8 @@ from model.text.tokenized_tasks import Example
 from model.tuning.official import ReleasedRegularizer
 
 Regularizer = GradientRegularizer | ReleasedRegularizer
+Network = Callable[[Tensor], Tensor]
+"""Gives the prompt or prefixes that the backbone gets for the numbers that are trained; differentiable."""
 Status = Literal["ok", "nan", "collapsed"]
 
 _ORDER = 3  # separates the draws of the order from other draws with the same seed
@@ -32,9 +35,10 @@ class TuneRun:
     """One run: its initial prompt, learning rate, seed and examples.
 
     Attributes:
-        prompt: the initial θ, [P, d].
+        prompt: the initial θ, [P, d]; prefixes [P, W], or the numbers of the network that gives them.
         seed: decides the order of the examples.
         regularizer: ψφ*, which is not trained; None means the raw gradient.
+        network: None if the backbone gets what is trained.
     """
 
     prompt: Tensor
@@ -43,6 +47,19 @@ class TuneRun:
     train: Sequence[Example]
     validation: Sequence[Example]
     regularizer: Regularizer | None = None
+    network: Network | None = None
+
+    def given(self, trained: Tensor) -> Tensor:
+        """Return what the backbone gets for the numbers that are trained, without gradients."""
+        with torch.no_grad():
+            return trained.detach() if self.network is None else self.network(trained)
+
+    def pulled_back(self, trained: Tensor, gradient: Tensor) -> Tensor:
+        """Return the gradient of the trained numbers from that of what the backbone gets."""
+        if self.network is None:
+            return gradient
+        leaf = trained.detach().requires_grad_()
+        return torch.autograd.grad(self.network(leaf), leaf, gradient)[0]
 
     def steps(self, form: TuneForm) -> int:
         """Return the number of steps of all epochs; the last batch of an epoch may be smaller."""
@@ -76,7 +93,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of a run: θ [P, d] at its best evaluation, or the initial θ if there was none, and its curve."""
+    """The result of a run: θ at its best evaluation, or the initial θ if there was none, and its curve.
+
+    θ is what the backbone gets: a prompt [P, d] or prefixes [P, W]. A network that gave it is dropped.
+    """
 
     prompt: Tensor
     best: Point

@@ -40,6 +40,10 @@ class _Course:
     step: int = 0
     is_finite: bool = True
 
+    def given(self) -> Tensor:
+        """Return the prompt or prefixes that the backbone gets."""
+        return self.run.given(self.parameter)
+
     def status(self) -> Status:
         """Return `nan`, `collapsed` or `ok`; a run has collapsed if its best checkpoint always gives the same label."""
         if not self.is_finite:
@@ -64,7 +68,7 @@ class Tuner:
         self.passes, self.label_ids, self.form, self.told = passes, label_ids, form, told
         self.step = 0
         self._courses = [
-            _Course(run, torch.nn.Parameter(run.prompt.detach().clone()), run.prompt.detach().clone()) for run in runs
+            _Course(run, torch.nn.Parameter(run.prompt.detach().clone()), run.given(run.prompt).clone()) for run in runs
         ]
         for course in self._courses:
             course.is_finite = _can_step(course)
@@ -103,7 +107,7 @@ class Tuner:
         Raw gradient → ψφ* with the gates of this batch's own H̄ → AdamW.
         """
         moving = self._under_way()
-        prompts = torch.stack([course.parameter.detach() for course in moving])
+        prompts = torch.stack([course.given() for course in moving])
         rows = []
         for number, course in enumerate(moving):
             batch = course.run.batch(self.step, self.form)
@@ -116,7 +120,7 @@ class Tuner:
         ):
             course.is_finite = is_finite
             if is_finite:
-                course.parameter.grad = gradient
+                course.parameter.grad = course.run.pulled_back(course.parameter, gradient)
                 course.losses.append(loss)
         self._adam.step()
         self._adam.zero_grad(set_to_none=True)
@@ -135,7 +139,7 @@ class Tuner:
         courses = [course for course in self._courses if course.is_finite] if courses is None else courses
         if not courses:
             return
-        prompts = torch.stack([course.parameter.detach() for course in courses])
+        prompts = torch.stack([course.given() for course in courses])
         owners = [number for number, course in enumerate(courses) for _ in course.run.validation]
         inputs = [example.input_ids for course in courses for example in course.run.validation]
         scores = within_memory(
@@ -154,7 +158,7 @@ class Tuner:
         course.points.append(point)
         course.losses = []
         if self.step > 0 and point.beats(course.best):
-            course.best, course.best_prompt = point, course.parameter.detach().clone()
+            course.best, course.best_prompt = point, course.given().clone()
 
     def results(self) -> list[Tuned]:
         """Return the results of the runs, in their order."""

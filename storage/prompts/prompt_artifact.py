@@ -23,6 +23,8 @@ from storage.hashing import file_hash
 
 PROMPT, REGULARIZER, CONFIG, CARD = "prompt.safetensors", "regularizer.safetensors", "config.json", "README.md"
 KIND, VERSION = "supmer-prompt", 1
+PREFIXES_KIND = "supmer-prefixes"
+KINDS = (KIND, PREFIXES_KIND)
 
 Array = npt.NDArray[np.float32]
 
@@ -51,14 +53,23 @@ def write_prompt(folder: Path, artifact: PromptArtifact, card: str) -> None:
         write_bytes(folder / REGULARIZER, save(tensors))
     else:
         (folder / REGULARIZER).unlink(missing_ok=True)
+    write_description(folder, config, card)
+
+
+def write_description(folder: Path, config: dict[str, Any], card: str) -> None:
+    """Write the two files that describe an artifact: config.json and the model card."""
     write_bytes(folder / CONFIG, (json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode())
     write_bytes(folder / CARD, card.encode())
 
 
 def read_prompt(folder: Path) -> PromptArtifact:
     """Read the folder of a prompt. Raise InputError, with the name of the file, if anything in it is wrong."""
-    about = _config(folder / CONFIG)
-    tensors = _tensors(folder / PROMPT)
+    about = read_config(folder / CONFIG)
+    if about.get("kind") != KIND:
+        raise InputError(
+            f"{folder / CONFIG}: describes prefixes, not a prompt: give the folder of a prompt, with {PROMPT}"
+        )
+    tensors = read_tensors(folder / PROMPT)
     if tensors.keys() != {"prompt"} or tensors["prompt"].ndim != 2:
         raise InputError(f"{folder / PROMPT}: should hold one matrix called prompt: is this a supmer prompt?")
     prompt = tensors["prompt"]
@@ -66,7 +77,7 @@ def read_prompt(folder: Path) -> PromptArtifact:
         shape = f"{about.get('prompt_tokens')} × {about.get('width')}"
         raise InputError(f"{folder / PROMPT}: is {prompt.shape[0]} × {prompt.shape[1]}, but {CONFIG} says {shape}")
     regularizer = folder / REGULARIZER
-    return PromptArtifact(prompt, _tensors(regularizer) if regularizer.is_file() else {}, about)
+    return PromptArtifact(prompt, read_tensors(regularizer) if regularizer.is_file() else {}, about)
 
 
 def prompt_hash(folder: Path) -> str:
@@ -83,19 +94,21 @@ def _prompt_bytes(prompt: Array) -> bytes:
     return save({"prompt": np.ascontiguousarray(prompt)})
 
 
-def _config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the config.json of a prompt or of prefixes; raise InputError if it is of neither."""
     try:
         config = json.loads(path.read_text())
     except FileNotFoundError as error:
         raise InputError(f"{path.parent}: no {path.name} in it: give the folder of a prompt") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({first_line(error)})") from error
-    if not isinstance(config, dict) or config.get("kind") != KIND or config.get("version") != VERSION:
+    if not isinstance(config, dict) or config.get("kind") not in KINDS or config.get("version") != VERSION:
         raise InputError(f"{path}: does not describe a supmer prompt of version {VERSION}")
     return config
 
 
-def _tensors(path: Path) -> dict[str, Array]:
+def read_tensors(path: Path) -> dict[str, Array]:
+    """Return the tensors of a file; raise InputError if they are not finite float32 numbers."""
     try:
         tensors = load(path.read_bytes())
     except (OSError, SafetensorError, KeyError) as error:  # KeyError: a number type that numpy lacks

@@ -58,6 +58,17 @@ ORDER BY ALL""",
 )
 
 
+COSTS = Query(
+    "costs",
+    ("costs",),
+    """\
+SELECT method, max(parameters) AS parameters, avg(seconds) AS seconds, max(memory_bytes) AS memory_bytes
+FROM costs
+GROUP BY method
+ORDER BY method""",
+)
+
+
 def curves(shots: int) -> Query:
     """Return the query for validation curves during tuning: means over seeds at the chosen learning rates."""
     return Query(

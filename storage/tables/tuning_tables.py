@@ -1,4 +1,4 @@
-"""The tables of stage tune: scores, validation curves and predictions; hashes in each row make it traceable."""
+"""The tables of stage tune: scores, validation curves, costs and predictions; hashes make rows traceable."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -44,6 +44,17 @@ CURVES = pa.schema(
         ("validation_score", pa.float64()),
         ("prompt_hash", pa.string()),
         ("data_hash", pa.string()),
+    ]
+)
+COSTS = pa.schema(
+    [
+        _TUNED_ON,
+        ("method", pa.string()),
+        ("shots", pa.int32()),
+        ("seed", pa.int32()),
+        ("parameters", pa.int64()),
+        ("seconds", pa.float64()),
+        ("memory_bytes", pa.int64()),
     ]
 )
 PLOTTED = pa.schema([CURVES.field(name) for name in ("step", "train_loss", "validation_loss", "validation_score")])

@@ -1,19 +1,17 @@
-"""The model card of a tuned prompt: the question it answers, the way it was chosen, its use."""
-
-from collections.abc import Sequence
+"""The model card of a tuned prompt or of prefixes: the question it answers, the way it was chosen, its use."""
 
 from tasks.stage.contract import Record
 
 
-def tuned_card(downstream: Record, shape: Sequence[int]) -> str:
-    """Return the card of a prompt tuned on a few labeled examples."""
+def tuned_card(downstream: Record, kind: str, what: str) -> str:
+    """Return the card of a prompt tuned on a few labeled examples; `what` says what its file holds."""
     labels = ", ".join(
         f"{label} (“{word}”)" for label, word in zip(downstream["labels"], downstream["words"], strict=True)
     )
     dead = "" if downstream["status"] == "ok" else f" The run was marked {downstream['status']}."
-    return f"""# Soft prompt for {downstream["dataset"]}, tuned on {downstream["shots"]} examples per label
+    return f"""# {kind} for {downstream["dataset"]}, tuned on {downstream["shots"]} examples per label
 
-`prompt.safetensors` is θ, {shape[0]} rows of {shape[1]} numbers to stand before the encoder's input embeddings of
+{what} of
 {downstream["backbone"]["source"]}. It fits this backbone only.{dead}
 
 | | |

@@ -12,13 +12,16 @@ from tasks.methods import META_TRAINED, METHODS
 from tasks.params.schema_base import Count, Distinct, Impossible, Name, ParamGroup, Rate, defaults, impossible, shown
 
 SEEDS = 2**31  # tuning seeds are below this
+PLACES = ("encoder", "decoder", "cross")  # as in model.t5.prefix_attention, which needs torch
 if TYPE_CHECKING:
     Format = str
     Kind = str
     Method = str
+    Place = str
     Variant = str
 else:  # choices defined by tables elsewhere, which a type checker cannot see
     Format, Kind = Literal[FORMATS], Literal[tuple(ANCHOR_KINDS)]
+    Place = Literal[PLACES]
     Method, Variant = Literal[tuple(METHODS)], Literal[tuple(META_TRAINED)]
 
 
@@ -202,6 +205,35 @@ class DomainParams(ParamGroup):
             yield impossible("tune.domains.targets", self.targets, text, "tune.domains.source")
 
 
+class PrefixTuningParams(ParamGroup):
+    """Prefix-Tuning: keys and values before those of every attention layer, learned through a small network."""
+
+    length: Count = Field(100, description="P, the prefix positions")
+    places: Annotated[list[Place], Distinct] = Field(
+        list(PLACES),
+        min_length=1,
+        description="Attention with prefixes: of the encoder, of the decoder, of the decoder to the encoder (cross)",
+    )
+    hidden_size: Count = Field(512, description="Width of the network's embedding and hidden layer")
+    learning_rates: Annotated[list[Rate], Distinct] = Field(
+        [1e-4, 3e-4, 1e-3], min_length=1, description="Learning rates; the best on validation is kept"
+    )
+
+
+class PTuningV2Params(ParamGroup):
+    """P-Tuning v2: keys and values before those of every attention layer, learned directly."""
+
+    length: Count = Field(100, description="P, the prefix positions")
+    places: Annotated[list[Place], Distinct] = Field(
+        list(PLACES),
+        min_length=1,
+        description="Attention with prefixes: of the encoder, of the decoder, of the decoder to the encoder (cross)",
+    )
+    learning_rates: Annotated[list[Rate], Distinct] = Field(
+        [5e-3, 1e-2, 3e-2], min_length=1, description="Learning rates; the best on validation is kept"
+    )
+
+
 class TuneParams(ParamGroup):
     """Few-shot tuning from each initialization, and domain generalization."""
 
@@ -218,6 +250,8 @@ class TuneParams(ParamGroup):
     learning_rates: Annotated[list[Rate], Distinct] = Field(
         [0.1, 0.2, 0.3], min_length=1, description="Learning rates of prompts; the best on validation is kept"
     )
+    prefix_tuning: PrefixTuningParams = defaults(PrefixTuningParams)
+    p_tuning_v2: PTuningV2Params = defaults(PTuningV2Params)
     batch_size: Count = Field(32, description="Examples per step")
     epochs: Count = Field(200, description="Passes over the few training examples")
     evaluate_every: Count = Field(10, description="Steps between evaluations; the best checkpoint is kept")

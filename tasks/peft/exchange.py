@@ -10,6 +10,7 @@ from storage.errors import InputError
 from storage.hashing import file_hash
 from storage.prompts.local_backbone import MadeFor, backbone_folder
 from storage.prompts.peft_adapter import TENSORS, Adapter, read_adapter, write_adapter
+from storage.prompts.prefix_artifact import is_prefixes
 from storage.prompts.prompt_artifact import PromptArtifact, read_prompt, write_prompt
 from storage.sources.source import Kind, parse_spec
 from tasks.cards.adapter_card import adapter_card, imported_card
@@ -27,6 +28,11 @@ def export_adapter(prompt: Path, folder: Path, backbone: str | None, *, any_back
         any_backbone: accept a model's folder even if its files differ from those that the prompt was made for.
     """
     with making_folder(folder) as partial:
+        if is_prefixes(prompt):
+            raise InputError(
+                f"{prompt}: holds prefixes, which PEFT cannot express for T5: it has them in the decoder's "
+                "self-attention only, with a position bias, and several layers share them: use `supmer predict`"
+            )
         artifact = read_prompt(prompt)
         task = Downstream.of(artifact.about, prompt) if KEY in artifact.about else None
         base, revision = _base(prompt, artifact, backbone, any_backbone=any_backbone)

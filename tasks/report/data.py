@@ -74,6 +74,7 @@ def report_queries(params: Params) -> list[Query]:
     shots = params.tune.shots
     return [
         ask_for.RESULTS,
+        ask_for.COSTS,
         ask_for.curves(shots),
         ask_for.SHOTS,
         ask_for.sensitivity(shots),

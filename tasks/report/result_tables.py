@@ -6,7 +6,7 @@ from math import sqrt
 from statistics import mean
 from typing import Any
 
-from storage.queries.report_queries import RESULTS, Row
+from storage.queries.report_queries import COSTS, RESULTS, Row
 from tasks.methods import in_order, label
 from tasks.params.learning_schema import ReportParams, TuneParams
 from tasks.report.paper_figures import AVERAGE, Figures, PaperFigure, paper_figures
@@ -102,6 +102,38 @@ def _table(key: str, caption: str, scores: Scores, columns: Sequence[Column], re
         Origin((RESULTS,)),
         breaks,
         tuple(_notes(key, scores, names, methods, paper, report)),
+    )
+
+
+def with_costs(table: Table, costs: Sequence[Row]) -> Table:
+    """Return a result table with three more columns: parameters, time and memory of each method, if any was tuned."""
+    if not costs:
+        return table
+    by_title = {label(row["method"]).title: row for row in costs}
+    titles = ("tuned parameters", "time a seed", "peak memory")
+    added = tuple(Column(title, numeric=True, group="cost") for title in titles)
+    note = (
+        "Time: one seed with all its learning rates, tuned together with the other seeds. Peak memory: of everything "
+        "that is tuned together, with the backbone."
+    )
+    return replace(
+        table,
+        columns=(*table.columns, *added),
+        rows=tuple((*row, *_cost_cells(by_title.get(row[0].text))) for row in table.rows),
+        origin=Origin((RESULTS, COSTS)),
+        notes=(*table.notes, note),
+    )
+
+
+def _cost_cells(cost: Row | None) -> tuple[Cell, ...]:
+    if cost is None:
+        return (Cell("0", 0.0), Cell(NONE), Cell(NONE))
+    seconds, memory = cost["seconds"], cost["memory_bytes"]
+    shown = f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+    return (
+        Cell(f"{cost['parameters']:,}", float(cost["parameters"])),
+        Cell(shown, float(seconds)),
+        Cell(NONE) if memory is None else Cell(f"{memory / 1e9:.2f} GB", float(memory)),
     )
 
 

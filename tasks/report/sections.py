@@ -21,7 +21,7 @@ from tasks.report.figures import (
 )
 from tasks.report.lineage_sections import lineage_section, next_section, pipeline_section
 from tasks.report.parts import Cell, Column, Note, Origin, Part, Report, Samples, Section, Table, number, words
-from tasks.report.result_tables import PAPER_NAMES, result_metrics, result_tables
+from tasks.report.result_tables import PAPER_NAMES, result_metrics, result_tables, with_costs
 
 _ALIKE = 0.05  # points; smaller than a printed digit
 
@@ -134,7 +134,8 @@ def _short_spec(spec: str) -> str:
 
 
 def _results(data: ReportData, tables: Sequence[Table]) -> Section:
-    parts: list[Part] = list(tables)
+    parts: list[Part] = [with_costs(table, data.rows["costs"]) for table in tables[:1]]
+    parts += tables[1:]
     if not tables:
         parts.append(Note("No dataset was tuned: `tune.datasets` and `tune.domains` of params.yaml name none."))
     if data.params.report.paper_figures is None:

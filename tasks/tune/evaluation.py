@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from model.prompt.memory import halved, within_memory
 from model.prompt.passes import Passes
@@ -49,8 +50,15 @@ class Evaluated:
 
 def with_prompt(passes: Passes, words: TokenizedForm, prompt: Array, examples: Sequence[LabeledExample]) -> Evaluated:
     """Label examples after a prompt [P, d]."""
+    return labeled(passes, words, torch.from_numpy(prompt.copy()), examples, theta_hash(prompt))
+
+
+def labeled(
+    passes: Passes, words: TokenizedForm, prompt: Tensor, examples: Sequence[LabeledExample], tuned_hash: str
+) -> Evaluated:
+    """Label examples after a prompt [P, d], or with prefixes [P, W] if the passes take prefixes."""
     inputs = [example.input_ids for example in words.examples(examples)]
-    return Evaluated(examples, _scores(passes, words, prompt, inputs), theta_hash(prompt))
+    return Evaluated(examples, _scores(passes, words, prompt, inputs), tuned_hash)
 
 
 def with_nothing(passes: Passes, words: TokenizedForm, examples: Sequence[LabeledExample]) -> Evaluated:
@@ -80,12 +88,12 @@ def with_demonstrations(
     return Evaluated(examples, _scores(passes, words, _no_prompt(passes), inputs), content)
 
 
-def _no_prompt(passes: Passes) -> Array:
-    return np.zeros((0, passes.backbone.width), np.float32)
+def _no_prompt(passes: Passes) -> Tensor:
+    return torch.zeros(0, passes.backbone.width)
 
 
-def _scores(passes: Passes, words: TokenizedForm, prompt: Array, inputs: Sequence[Ids]) -> LabelScores:
-    prompts = torch.from_numpy(prompt.copy())[None].to(passes.backbone.device)
+def _scores(passes: Passes, words: TokenizedForm, prompt: Tensor, inputs: Sequence[Ids]) -> LabelScores:
+    prompts = prompt[None].to(passes.backbone.device)
     return within_memory(
         lambda: label_scores(passes, prompts, [0] * len(inputs), inputs, words.label_ids),
         lambda: halved(passes, lambda _line: None),

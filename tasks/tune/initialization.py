@@ -2,18 +2,42 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
 from model.prompt.initial_prompt import Initialization, initial_prompt
+from model.prompt.passes import Passes
 from model.t5.backbone import Backbone
 from model.tuning.official import regularizer_of
-from model.tuning.runs import Regularizer
+from model.tuning.runs import Network, Regularizer
 from storage.errors import InputError
-from storage.prompts.prompt_artifact import PromptArtifact, read_prompt
+from storage.prompts.prompt_artifact import PromptArtifact, read_prompt, theta_hash, write_prompt
+from tasks.cards.tuned_card import tuned_card
 from tasks.methods import METHODS
+
+
+class TuningStart(Protocol):
+    """The start of every run of a method, and the form in which its result is kept."""
+
+    def passes(self, passes: Passes) -> Passes:
+        """Return passes that read what is tuned."""
+
+    def prompt(self, backbone: Backbone, seed: int) -> Tensor:
+        """Return the numbers that a run trains, as they are at its start."""
+
+    def regularizer(self, backbone: Backbone) -> Regularizer | None:
+        """Return ψφ*, frozen, or None if there is none."""
+
+    def network(self) -> Network | None:
+        """Return the network that gives what the backbone gets; None if that is trained itself."""
+
+    def hash(self, tuned: Tensor) -> str:
+        """Return the hash of what was tuned, as its file would have it."""
+
+    def write(self, folder: Path, tuned: Tensor, about: dict[str, Any]) -> None:
+        """Write what was tuned to a folder, with its description and card."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +47,10 @@ class Start:
     tokens: int
     initialization: Initialization = "normal"
     artifact: PromptArtifact | None = None
+
+    def passes(self, passes: Passes) -> Passes:
+        """Return the passes as they are: they put prompts before the input."""
+        return passes
 
     def prompt(self, backbone: Backbone, seed: int) -> Tensor:
         """Return θ of a run, [P, d]."""
@@ -34,6 +62,22 @@ class Start:
         """Return ψφ*, frozen, or None if there is none."""
         regularizer = regularizer_of(self.artifact) if self.artifact else None
         return regularizer.to(backbone.device).requires_grad_(requires_grad=False) if regularizer else None
+
+    def network(self) -> Network | None:
+        """Return None: a prompt is trained itself."""
+        return None
+
+    def hash(self, tuned: Tensor) -> str:
+        """Return the hash of the file of θ."""
+        return theta_hash(tuned.cpu().numpy())
+
+    def write(self, folder: Path, tuned: Tensor, about: dict[str, Any]) -> None:
+        """Write a prompt as a folder that `supmer predict` can use."""
+        tokens, width = tuned.shape
+        rows = f"{tokens} rows of {width} numbers"
+        what = f"`prompt.safetensors` is θ, {rows} to stand before the encoder's input embeddings"
+        card = tuned_card(about["downstream"], "Soft prompt", what)
+        write_prompt(folder, PromptArtifact(tuned.cpu().numpy(), {}, about), card)
 
 
 def read_start(method: str, tokens: int, prompts: Path, fields: int) -> Start:

@@ -3,7 +3,7 @@
 A method that trains nothing needs no `tune`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,10 +13,10 @@ from model.prompt.passes import Passes
 from tasks.labeled.dataset import LabeledDataset, LabeledExample
 from tasks.methods import METHODS
 from tasks.stage.contract import Record
-from tasks.stage.progress import say, tell
 from tasks.tune.evaluation import Evaluated
+from tasks.tune.initialization import Start
 from tasks.tune.plan import Tuning
-from tasks.tune.seed_tuning import Work
+from tasks.tune.seed_tuning import Told, Work
 from tasks.tune.tokenized_form import TokenizedForm
 
 
@@ -31,6 +31,10 @@ class TuningJob:
         backbone: source and hash of the backbone.
         work: the folder of the checkpoints.
         folder: the folder of the results, with a folder SEED for each seed.
+        told: takes the share that is done and a remark.
+        say: prints a line.
+        start: the start that a user gave; None for the method's own.
+        start_name: the name of the start in messages.
     """
 
     tuning: Tuning
@@ -42,14 +46,10 @@ class TuningJob:
     backbone: Record
     work: Work
     folder: Path
-
-    def tell(self, share: float, note: str) -> None:
-        """Report the share that is done, with a remark."""
-        tell(self.folder, int(share * self.tuning.epochs), note)
-
-    def say(self, line: str) -> None:
-        """Print a line."""
-        say(self.folder, line)
+    told: Told
+    say: Callable[[str], None]
+    start: Start | None = None
+    start_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,4 +88,9 @@ class MethodModule(Protocol):
 
 def method_module(name: str) -> MethodModule:
     """Return the module of a method."""
-    return cast("MethodModule", import_module(METHODS[name].module))
+    return named_module(METHODS[name].module)
+
+
+def named_module(name: str) -> MethodModule:
+    """Return the module that a row of the table names."""
+    return cast("MethodModule", import_module(name))

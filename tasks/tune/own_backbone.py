@@ -22,7 +22,9 @@ def folder_source(folder: Path) -> AcquiredSource:
     return AcquiredSource("backbone", f"path:{folder}", "unknown", str(folder), files)
 
 
-def backbone_about(source: AcquiredSource, start: Start, prompt: Path | None, given: Path | None) -> dict[str, str]:
+def backbone_about(
+    source: AcquiredSource, start: Start | None, prompt: Path | None, given: Path | None
+) -> dict[str, str]:
     """Return the source and the hash of a backbone, as the tuned prompt will name it.
 
     A folder that a user names may hold more than the model; the hash is then the one in the description of the
@@ -30,23 +32,23 @@ def backbone_about(source: AcquiredSource, start: Start, prompt: Path | None, gi
 
     Args:
         source: the backbone.
-        start: the start of tuning.
+        start: the start of a prompt, if one is tuned.
         prompt: the folder of the starting prompt, if there is one.
         given: the model's folder, if the user named it.
     """
-    wanted = MadeFor.of(start.artifact.about).hash if start.artifact else ""
-    if wanted and prompt is not None and given is not None:
-        assert start.artifact is not None
-        backbone_folder(prompt, start.artifact.about, given)  # raises InputError if it is another model
+    artifact = start.artifact if start else None
+    wanted = MadeFor.of(artifact.about).hash if artifact else ""
+    if wanted and artifact and prompt is not None and given is not None:
+        backbone_folder(prompt, artifact.about, given)  # raises InputError if it is another model
         found = wanted
     else:
         found = model_hash(source)
     return {"source": source.spec.partition("#")[0], "hash": found}
 
 
-def template_form(start: Start, otherwise: str) -> str:
+def template_form(start: Start | None, otherwise: str) -> str:
     """Return the form of the templates that the starting prompt was learned with, or `otherwise`."""
-    about = start.artifact.about if start.artifact else {}
+    about = start.artifact.about if start and start.artifact else {}
     training, downstream = (
         part if isinstance(part := about.get(key), dict) else {} for key in ("training", "downstream")
     )

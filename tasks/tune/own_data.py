@@ -1,6 +1,6 @@
 """Tuning on a user's own file: the same runs as in the stage, without a registry entry and without the pipeline."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,21 +12,23 @@ from model.device import device, make_deterministic
 from model.prompt.passes import Passes
 from model.t5.backbone import load_backbone
 from model.text.tokenization import TemplateTokenizer
-from model.tuning.runs import best_rate
-from storage.atomic import making_folder, remove, write_bytes
+from storage.atomic import link_or_copy, making_folder, remove, write_bytes
 from storage.file_lock import turn
 from storage.hashing import json_hash
 from storage.prompts.prompt_artifact import PromptArtifact, theta_hash
 from tasks.labeled.dataset import LabeledDataset, LabeledExample, few_shot_split, left_over_examples, test_examples
+from tasks.methods import METHODS
 from tasks.stage.contract import Record
-from tasks.tune.evaluation import with_prompt
-from tasks.tune.initialization import Start, refuse_misfit
+from tasks.tune.method_module import EvaluationJob, MethodModule, TuningJob, named_module
+from tasks.tune.own_method import OwnMethod
 from tasks.tune.plan import Tuning
-from tasks.tune.seed_files import PROMPT_FOLDER, write_seed
-from tasks.tune.seed_tuning import SeedTuned, Setup, Told, Work, tune_seeds
+from tasks.tune.results import run_order
+from tasks.tune.seed_files import PROMPT_FOLDER
+from tasks.tune.seed_tuning import Told, Work
 from tasks.tune.tokenized_form import TokenizedForm
 
 RESULTS = "results.json"
+_CHOSEN = ("learning_rate", "validation_score", "best_step")
 
 
 @dataclass(frozen=True)
@@ -43,84 +45,138 @@ class OwnTuning:
     tuning: Tuning
     seeds: tuple[int, ...]
     dataset: LabeledDataset
-    start: Start
-    start_name: str
+    method: OwnMethod
     test_limit: int | None
     backbone: Path
     about: dict[str, str]
     work: Path
     checkpoint_seconds: float
 
+    @property
+    def trains(self) -> bool:
+        """True if the method trains something, which is kept."""
+        return not self.method.row or METHODS[self.method.row].trains != "nothing"
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A tuning with everything loaded."""
+
+    own: OwnTuning
+    module: MethodModule
+    passes: Passes
+    words: TokenizedForm
+
 
 def tune_own(own: OwnTuning, output: Path, told: Told, say: Callable[[str], None]) -> list[Record]:
-    """Tune, test, and write the best prompt to `output`; return a row for each seed.
+    """Tune, test, and write the result of the best seed to `output`; return a row for each seed.
 
-    The test set consists of the examples in test files, or of those that the draw left over.
+    The test set consists of the examples in test files, or of those that the draw left over. A method that trains
+    nothing is only tested.
     """
     for seed in own.seeds:
         few_shot_split(own.dataset, own.tuning.shots, seed)  # report too few examples before a model is loaded
     where = device()
     make_deterministic(where)
     passes = Passes.for_tuning(load_backbone(own.backbone, where, precision=own.tuning.precision))
-    if own.start.artifact is not None:
-        refuse_misfit(own.start.artifact, own.start_name, passes.backbone.width, own.about)
     tokenizer = TemplateTokenizer.from_folder(own.backbone, own.tuning.max_length)
     words = TokenizedForm.of(own.dataset.form, own.tuning.form, tokenizer)
-    setup = Setup(own.tuning, own.dataset, own.start, passes, words)
-    key = _key(own)
-    alone = own.work / f"{key}.turn"
+    ready = _Ready(own, named_module(own.method.module), passes, words)
+    if not own.trains:
+        return [_tested(ready, seed, None) for seed in own.seeds]
+    return _tuned(ready, output, told, say)
+
+
+def _tuned(ready: _Ready, output: Path, told: Told, say: Callable[[str], None]) -> list[Record]:
+    own, key = ready.own, _key(ready.own)
+    alone, results = own.work / f"{key}.turn", own.work / key / "results"
     with turn(alone):  # the same command run twice at once would share checkpoints
-        seeds = tune_seeds(setup, own.seeds, Work(own.work / key, key, own.checkpoint_seconds), told, say)
-        rows = [_row(own, setup, tuned) for tuned in seeds]
-        best = best_rate([tuned.results[tuned.chosen] for tuned in seeds])  # seeds are compared like learning rates
-        _write(output, setup, seeds[best], own, rows)
+        job = TuningJob(
+            own.tuning,
+            own.seeds,
+            own.dataset,
+            ready.words,
+            ready.passes,
+            own.work,
+            own.about,
+            Work(own.work / key, key, own.checkpoint_seconds),
+            results,
+            told,
+            say,
+            own.method.start,
+            own.method.start_name,
+        )
+        records = ready.module.tune(job)
+        rows = []
+        for seed in own.seeds:
+            tested = _tested(ready, seed, results / str(seed) / PROMPT_FOLDER)
+            rows.append(tested | _chosen(records[str(seed)]))
+        best = max(own.seeds, key=lambda seed: run_order(_run(records[str(seed)])))  # the first of equals
+        _write(output, results / str(best), rows)
         remove(own.work / key)
         remove(alone)
     return rows
 
 
+def _run(record: Record) -> Record:
+    run: Record = record["runs"][record["chosen"]]
+    return run
+
+
+def _chosen(record: Record) -> Record:
+    return {name: _run(record)[name] for name in (*_CHOSEN, "status")}
+
+
 def _key(own: OwnTuning) -> str:
     """Return a key of everything that the result depends on."""
-    start = own.start.artifact
-    learned = [theta_hash(start.prompt), _phi_hashes(start)] if start else own.start.initialization
+    start = own.method.start
+    learned: object = None
+    if start is not None:
+        artifact = start.artifact
+        learned = [theta_hash(artifact.prompt), _phi_hashes(artifact)] if artifact else start.initialization
     form = [own.dataset.form.sentinel, own.dataset.form.instruction, own.dataset.form.words]
     content = [own.tuning.to_json(), own.seeds, own.dataset.data_hash, form, learned, own.about, torch.__version__]
-    return json_hash(content)[:32]
+    return json_hash([own.method.module, content])[:32]
 
 
 def _phi_hashes(start: PromptArtifact) -> list[list[str]]:
     return sorted([name, sha256(value.tobytes()).hexdigest()] for name, value in start.regularizer.items())
 
 
-def _row(own: OwnTuning, setup: Setup, tuned: SeedTuned) -> Record:
-    chosen = tuned.results[tuned.chosen]
-    row = {
-        "seed": tuned.seed,
-        "learning_rate": own.tuning.learning_rates[tuned.chosen],
-        "validation_score": chosen.best.validation_score,
-        "best_step": chosen.best.step,
-        "status": chosen.status,
-        "score": None,
-        "examples": 0,
-    }
-    examples = _test_set(own, tuned)
+def _tested(ready: _Ready, seed: int, tuned: Path | None) -> Record:
+    """Return the row of a seed, with its score if there are examples to test on."""
+    own = ready.own
+    chosen: Record = dict.fromkeys(_CHOSEN)
+    row = {"seed": seed} | chosen | {"status": "ok", "score": None, "examples": 0}
+    examples = _test_set(own, seed)
     if not examples:
         return row
-    evaluated = with_prompt(setup.passes, setup.words, chosen.prompt.cpu().numpy(), examples)
-    return row | {"score": evaluated.score, "examples": len(examples)}
+    demonstrated = own.method.row and METHODS[own.method.row].examples == "demonstrations"
+    job = EvaluationJob(
+        own.tuning.method,
+        own.tuning.shots,
+        seed,
+        examples,
+        ready.words,
+        ready.passes,
+        own.dataset if demonstrated else None,
+        own.tuning.max_length + own.tuning.prompt_tokens,
+        tuned,
+    )
+    return row | {"score": ready.module.evaluate(job).score, "examples": len(examples)}
 
 
-def _test_set(own: OwnTuning, tuned: SeedTuned) -> tuple[LabeledExample, ...]:
+def _test_set(own: OwnTuning, seed: int) -> Sequence[LabeledExample]:
     """Return the test examples: those of a folder's test files, or those that the draw left over from a file."""
     if own.dataset.test:
-        return test_examples(own.dataset, own.test_limit, tuned.seed)
-    return left_over_examples(own.dataset, tuned.split, own.test_limit, tuned.seed)
+        return test_examples(own.dataset, own.test_limit, seed)
+    split = few_shot_split(own.dataset, own.tuning.shots, seed)
+    return left_over_examples(own.dataset, split, own.test_limit, seed)
 
 
-def _write(output: Path, setup: Setup, best: SeedTuned, own: OwnTuning, rows: list[Record]) -> None:
+def _write(output: Path, best: Path, rows: list[Record]) -> None:
     with making_folder(output) as partial:
-        write_seed(partial, setup, best, own.about)
-        for path in (partial / PROMPT_FOLDER).iterdir():
-            path.rename(partial / path.name)
-        (partial / PROMPT_FOLDER).rmdir()
+        for path in [*best.iterdir(), *(best / PROMPT_FOLDER).iterdir()]:
+            if path.is_file():
+                link_or_copy(path, partial / path.name)
         write_bytes(partial / RESULTS, orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

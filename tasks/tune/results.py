@@ -11,7 +11,7 @@ from pyarrow import csv
 
 from storage import paths
 from storage.atomic import replacing_file, write_bytes
-from storage.tables.tuning_tables import CURVES, PLOTTED, PREDICTIONS, SCORES, write_table
+from storage.tables.tuning_tables import COSTS, CURVES, PLOTTED, PREDICTIONS, SCORES, write_table
 from tasks.stage.contract import Record, ShardResult, Stage
 from tasks.tune.plan import Planned
 
@@ -74,6 +74,8 @@ def write_results(
         of_tests = [test for test in tests if test.planned == entry]
         scores = list(_score_rows(entry, own, of_tests))
         rows += write_table(stage.output(paths.SCORES) / f"{entry.name}.parquet", SCORES, scores, {"plan": entry.name})
+        costs = [_cost_row(seed) for seed in own]
+        write_table(stage.output(paths.COSTS) / f"{entry.name}.parquet", COSTS, costs, {"plan": entry.name})
         for seed in own:
             stage.adopt(seed.result, CURVES_FILE, paths.CURVES, f"{entry.name}-{seed.seed}.parquet")
         for test in of_tests:
@@ -98,10 +100,18 @@ def write_results(
 
 def _empty(stage: Stage) -> None:
     """Write tables without rows, so that each table has a view whatever the parameters ask for."""
-    for table, schema in ((paths.SCORES, SCORES), (paths.CURVES, CURVES), (paths.PREDICTIONS, PREDICTIONS)):
+    tables = {paths.SCORES: SCORES, paths.CURVES: CURVES, paths.COSTS: COSTS, paths.PREDICTIONS: PREDICTIONS}
+    for table, schema in tables.items():
         write_table(stage.output(table) / "0.parquet", schema, [], {})
     for folder in (paths.TUNED_PROMPTS, paths.TUNE_PLOTS):
         stage.output(folder).mkdir(parents=True, exist_ok=True)
+
+
+def _cost_row(seed: SeedResult) -> dict[str, Any]:
+    tuning = seed.planned.tuning
+    row: Record = {name: getattr(tuning, name) for name in ("dataset", "method", "shots")}
+    cost: Record = seed.record["cost"]
+    return row | {"seed": seed.seed} | cost
 
 
 def _score_rows(entry: Planned, seeds: Sequence[SeedResult], tests: Sequence[TestResult]) -> Iterator[dict[str, Any]]:
@@ -132,14 +142,15 @@ def _best(seeds: Sequence[SeedResult], shots: int) -> list[SeedResult]:
     best: dict[tuple[str, str], SeedResult] = {}
     for seed in seeds:
         key = (seed.planned.tuning.dataset, seed.planned.tuning.method)
-        if seed.planned.tuning.shots == shots and (key not in best or _order(seed) > _order(best[key])):
+        is_better = key not in best or run_order(seed.chosen) > run_order(best[key].chosen)
+        if seed.planned.tuning.shots == shots and is_better:
             best[key] = seed
     return list(best.values())
 
 
-def _order(seed: SeedResult) -> tuple[bool, float, float]:
-    chosen = seed.chosen
-    return chosen["status"] != "nan", chosen["validation_score"], -(chosen["validation_loss"] or 0.0)
+def run_order(run: Record) -> tuple[bool, float, float]:
+    """Return a key by which the best of several runs is the greatest: validation score, then loss; NaN comes last."""
+    return run["status"] != "nan", run["validation_score"], -(run["validation_loss"] or 0.0)
 
 
 def _write_curve(stage: Stage, entry: Planned, seeds: Sequence[SeedResult]) -> None:

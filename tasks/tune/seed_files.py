@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from storage.prompts.prompt_artifact import PromptArtifact, theta_hash, write_prompt
 from storage.tables.tuning_tables import CURVES, write_table
-from tasks.cards.tuned_card import tuned_card
 from tasks.stage.contract import Record
 from tasks.tune.seed_tuning import SeedTuned, Setup
 from tasks.tune.tokenized_form import template_text
@@ -15,7 +13,7 @@ PROMPT_FOLDER, CURVES_FILE = "prompt", "curves.parquet"
 
 
 def write_seed(folder: Path, setup: Setup, tuned: SeedTuned, backbone: Record) -> Record:
-    """Write the chosen prompt as a folder that `supmer predict` can use, and the curves of all learning rates."""
+    """Write what was tuned as a folder that `supmer predict` can use, and the curves of all learning rates."""
     tuning, chosen = setup.tuning, tuned.results[tuned.chosen]
     text, words = template_text(setup.dataset.form, tuning.form)
     about = {
@@ -35,19 +33,19 @@ def write_seed(folder: Path, setup: Setup, tuned: SeedTuned, backbone: Record) -
             "precision": tuning.precision,
             "validation_score": chosen.best.validation_score,
             "status": chosen.status,
-            "start": theta_hash(tuned.start.cpu().numpy()),
+            "start": tuned.start_hash,
             "data": setup.dataset.data_hash,
             "backbone": backbone,
         },
     }
-    artifact = PromptArtifact(chosen.prompt.cpu().numpy(), {}, about)
-    write_prompt(folder / PROMPT_FOLDER, artifact, tuned_card(about["downstream"], artifact.prompt.shape))
+    setup.start.write(folder / PROMPT_FOLDER, chosen.prompt, about)
     rows = list(_curve_rows(setup, tuned))
     write_table(folder / CURVES_FILE, CURVES, rows, {"dataset": tuning.dataset, "method": tuning.method})
     return {
-        "prompt_hash": theta_hash(tuned.start.cpu().numpy()),
+        "prompt_hash": tuned.start_hash,
         "data_hash": setup.dataset.data_hash,
         "metric": setup.dataset.form.metric,
+        "cost": asdict(tuned.cost),
         "chosen": tuned.chosen,
         "runs": [
             {
@@ -57,7 +55,7 @@ def write_seed(folder: Path, setup: Setup, tuned: SeedTuned, backbone: Record) -
                 "best_step": result.best.step,
                 "steps": result.steps,
                 "status": result.status,
-                "tuned_hash": theta_hash(result.prompt.cpu().numpy()),
+                "tuned_hash": setup.start.hash(result.prompt),
             }
             for rate, result in zip(tuning.learning_rates, tuned.results, strict=True)
         ],
@@ -76,6 +74,6 @@ def _curve_rows(setup: Setup, tuned: SeedTuned) -> Iterator[Record]:
                 "shots": tuning.shots,
                 "seed": tuned.seed,
                 "learning_rate": rate,
-                "prompt_hash": theta_hash(tuned.start.cpu().numpy()),
+                "prompt_hash": tuned.start_hash,
                 "data_hash": setup.dataset.data_hash,
             } | {name: getattr(point, name) for name in ("step", "train_loss", "validation_loss", "validation_score")}

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from model.prompt.passes import Passes
 from model.tuning.runs import Tuned, TuneForm, TuneRun, best_rate
 from model.tuning.tuner import Tuner, grouped
 from storage.errors import InputError, first_line
 from storage.prompts.checkpoints import Checkpoint, last_checkpoint, put_aside, write_checkpoint
+from storage.prompts.prompt_artifact import theta_hash
 from tasks.labeled.dataset import FewShotSplit, LabeledDataset, few_shot_split
-from tasks.tune.initialization import Start
+from tasks.tune.cost import Cost, PeakMemory
+from tasks.tune.initialization import TuningStart
 from tasks.tune.plan import Tuning
 from tasks.tune.tokenized_form import TokenizedForm
 
@@ -31,7 +32,7 @@ class Setup:
 
     tuning: Tuning
     dataset: LabeledDataset
-    start: Start
+    start: TuningStart
     passes: Passes
     words: TokenizedForm
 
@@ -55,12 +56,18 @@ class Work:
 
 @dataclass(frozen=True)
 class SeedTuned:
-    """The results of one seed: one for each learning rate, of which validation chooses one."""
+    """The results of one seed: one for each learning rate, of which validation chooses one.
+
+    Attributes:
+        start_hash: the hash of the numbers that training started from.
+        cost: the seed's share of the time, and the memory of all seeds together.
+    """
 
     seed: int
-    start: Tensor
+    start_hash: str
     split: FewShotSplit
     results: tuple[Tuned, ...]
+    cost: Cost
 
     @property
     def chosen(self) -> int:
@@ -76,24 +83,28 @@ def tune_seeds(
     regularizer = setup.start.regularizer(backbone)
     splits = [few_shot_split(setup.dataset, tuning.shots, seed) for seed in seeds]
     starts = [setup.start.prompt(backbone, seed) for seed in seeds]
+    network = setup.start.network()
     runs = [
-        TuneRun(theta, rate, seed, train, validation, regularizer)
+        TuneRun(theta, rate, seed, train, validation, regularizer, network)
         for seed, theta, split in zip(seeds, starts, splits, strict=True)
         for train, validation in [(words.examples(split.train), words.examples(split.validation))]
         for rate in tuning.learning_rates
     ]
     results: list[Tuned] = []
+    memory, seconds = PeakMemory(backbone.device), 0.0
     groups = grouped(runs)
     for number, group in enumerate(groups):
         tuner = Tuner(
             setup.passes, group, words.label_ids, TuneForm(tuning.batch_size, tuning.epochs, tuning.evaluate_every), say
         )
         place = Work(work.folder / str(number), work.key, work.seconds)
-        _to_the_end(tuner, setup.name, place, _part(told, number, groups), say)
+        seconds += _to_the_end(tuner, setup.name, place, _part(told, number, groups), say)
         results += tuner.results()
-    rates = len(tuning.learning_rates)
+    rates, cost = len(tuning.learning_rates), Cost(starts[0].numel(), seconds / len(seeds), memory.peak())
     return [
-        SeedTuned(seed, theta, split, tuple(results[place * rates : (place + 1) * rates]))
+        SeedTuned(
+            seed, theta_hash(theta.cpu().numpy()), split, tuple(results[place * rates : (place + 1) * rates]), cost
+        )
         for place, (seed, theta, split) in enumerate(zip(seeds, starts, splits, strict=True))
     ]
 
@@ -102,15 +113,16 @@ def _part(told: Told, number: int, groups: Sequence[object]) -> Told:
     return lambda share, note: told((number + share) / len(groups), note)
 
 
-def _to_the_end(tuner: Tuner, name: str, work: Work, told: Told, say: Callable[[str], None]) -> None:
-    _resume(tuner, name, work, say)
+def _to_the_end(tuner: Tuner, name: str, work: Work, told: Told, say: Callable[[str], None]) -> float:
+    """Tune to the end; return the seconds that it took, with those before an interruption."""
+    spent = _resume(tuner, name, work, say)
     began, saved, shown, before = time.monotonic(), time.monotonic(), 0.0, tuner.step
 
     def after_step() -> None:
         nonlocal saved, shown
         now = time.monotonic()
         if now - saved >= work.seconds or tuner.ended:
-            _save(tuner, work)
+            _save(tuner, work, spent + now - began)
             saved = time.monotonic()
         if now - shown >= TELL_SECONDS:
             shown = now
@@ -124,21 +136,25 @@ def _to_the_end(tuner: Tuner, name: str, work: Work, told: Told, say: Callable[[
             f"{name}: memory ran out with a few rows at a time ({first_line(error)}): lower tune.max_length or "
             "metatrain.prompt_tokens, or take a larger device"
         ) from error
+    return spent + time.monotonic() - began
 
 
-def _save(tuner: Tuner, work: Work) -> None:
+def _save(tuner: Tuner, work: Work, seconds: float) -> None:
     arrays, rest = tuner.state()
-    state = rest | {"key": work.key, "threads": torch.get_num_threads()}
+    state = rest | {"key": work.key, "threads": torch.get_num_threads(), "seconds": seconds}
     write_checkpoint(work.folder, Checkpoint(tuner.step, arrays, state))
 
 
-def _resume(tuner: Tuner, name: str, work: Work, say: Callable[[str], None]) -> None:
+def _resume(tuner: Tuner, name: str, work: Work, say: Callable[[str], None]) -> float:
+    """Go on from the last checkpoint, if there is one; return the seconds that were spent before."""
     checkpoint, damaged = last_checkpoint(work.folder)
     for path in damaged:
         say(f"{name}: warning: {path} is damaged and is skipped")
     put_aside(damaged)
-    if checkpoint is not None and checkpoint.state["key"] == work.key:
-        tuner.resume(checkpoint.arrays, checkpoint.state)
-        threads = min(checkpoint.state["threads"], len(os.sched_getaffinity(0)))
-        torch.set_num_threads(threads)  # the same sums, bit for bit, if there are as many cores
-        say(f"{name}: continuing from step {checkpoint.step}")
+    if checkpoint is None or checkpoint.state["key"] != work.key:
+        return 0.0
+    tuner.resume(checkpoint.arrays, checkpoint.state)
+    threads = min(checkpoint.state["threads"], len(os.sched_getaffinity(0)))
+    torch.set_num_threads(threads)  # the same sums, bit for bit, if there are as many cores
+    say(f"{name}: continuing from step {checkpoint.step}")
+    return float(checkpoint.state.get("seconds", 0.0))

@@ -19,10 +19,11 @@ from storage.tables.tuning_tables import PREDICTIONS, write_table
 from tasks.labeled.dataset import LabeledDataset, LabeledExample, domain_examples, read_dataset, test_examples
 from tasks.methods import METHODS
 from tasks.stage.contract import Record
+from tasks.stage.progress import say, tell
 from tasks.tune.method_module import EvaluationJob, TuningJob, method_module
 from tasks.tune.plan import Tuning
 from tasks.tune.seed_tuning import Work
-from tasks.tune.tokenized_form import TokenizedForm
+from tasks.tune.tokenized_form import TokenizedForm, asked_by
 
 
 def tune_method(payload: Record, folder: Path) -> Record:
@@ -30,7 +31,8 @@ def tune_method(payload: Record, folder: Path) -> Record:
     tuning, places = Tuning.from_json(payload["tuning"]), payload["places"]
     key = folder.name.partition(".partial-")[0]
     with _ready(payload, tuning.precision) as passes, turn(Path(payload["work"], f"{key}.turn")):
-        dataset = _dataset(places["root"], places["datasets"], tuning.dataset, payload["data"])
+        acquired = _dataset(places["root"], places["datasets"], tuning.dataset, payload["data"])
+        dataset = asked_by(tuning.method, acquired)
         tokenizer = _tokenizer(places["backbone"]).limited(tuning.max_length)
         job = TuningJob(
             tuning,
@@ -42,15 +44,30 @@ def tune_method(payload: Record, folder: Path) -> Record:
             payload["backbone"],
             Work(Path(payload["work"], key), key, payload["checkpoint_seconds"]),
             folder,
+            lambda share, note: tell(folder, int(share * tuning.epochs), note),
+            lambda line: say(folder, line),
         )
-        return method_module(tuning.method).tune(job)
+        records = method_module(tuning.method).tune(job)
+    for seed, record in records.items():
+        say(folder, _summary(tuning, seed, record))
+    return records
+
+
+def _summary(tuning: Tuning, seed: str, record: Record) -> str:
+    chosen = record["runs"][record["chosen"]]
+    dead = "" if chosen["status"] == "ok" else f" ({chosen['status']})"
+    return (
+        f"{tuning.dataset}/{tuning.method}: {tuning.shots} shots, seed {seed}: validation "
+        f"{chosen['validation_score']:.3f} after step {chosen['best_step']}, "
+        f"learning rate {chosen['learning_rate']:g}{dead}"
+    )
 
 
 def test_method(payload: Record, folder: Path) -> Record:
     """Label the test examples of one dataset by one method, and write the predictions."""
     tested_on, tuned_on = payload["tested_on"], payload["test"]["dataset"]
     method, places = payload["test"]["method"], payload["places"]
-    dataset = _dataset(places["root"], places["datasets"], tested_on, payload["data"])
+    dataset = asked_by(method, _dataset(places["root"], places["datasets"], tested_on, payload["data"]))
     drawn = test_examples if tested_on == tuned_on else domain_examples
     examples = drawn(dataset, payload["limit"], payload["draw"])
     if not examples:

@@ -1,17 +1,19 @@
 """A labeled set in the tokens of one backbone: its template, its label tokens, its examples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
 from model.prompt.prediction import label_tokens
+from model.text.choice_form import choice_form
 from model.text.datasets import DatasetForm, dataset_template
 from model.text.templates import Form, Template
 from model.text.tokenization import TemplateTokenizer
 from model.text.tokenized_tasks import Example, Ids
-from tasks.labeled.dataset import LabeledExample
+from tasks.labeled.dataset import LabeledDataset, LabeledExample
+from tasks.methods import METHODS
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,12 @@ class TokenizedForm:
             Example(example.example_id, example.label, np.array(encoded.ids, np.int32), self.label_ids[example.label])
             for example, encoded in zip(labeled, inputs, strict=True)
         ]
+
+
+def asked_by(method: str, dataset: LabeledDataset) -> LabeledDataset:
+    """Return a set with the templates by which a method asks: its own, or multiple choice."""
+    row = METHODS.get(method)
+    return replace(dataset, form=choice_form(dataset.form)) if row and row.asks == "choice" else dataset
 
 
 def template_text(dataset: DatasetForm, form: str) -> tuple[str, tuple[str, ...]]:

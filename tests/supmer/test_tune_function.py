@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from storage.errors import InputError
+from storage.prompts.prefix_artifact import read_prefixes
 from supmer import load_prompt, tune
 from support.training_room import save_backbone
 from support.tuned_prompts import acquire_backbone
@@ -116,3 +117,29 @@ def test_what_is_wrong_is_said_before_a_model_is_loaded(room, monkeypatch, chang
         tune(arguments.pop("texts"), arguments.pop("labels"), arguments.pop("output"), **arguments)
     assert said in str(caught.value)
     assert not (room / "tuned").exists()
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("method", ["prefix-tuning", "p-tuning-v2"])
+def test_prefixes_are_tuned_with_the_rates_of_their_method_and_predict(room, backbone, method):
+    form = QUICK | {"learning_rates": None}
+    result = tune(TEXTS, LABELS, "prefixes", backbone=backbone, method=method, **form)
+    assert read_prefixes(room / "prefixes").tokens == 3
+    assert all(seed.learning_rate < 0.1 for seed in result.seeds)
+    (prediction,) = result.classifier().predict(["the river"])
+    assert sum(prediction.probabilities.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"method": "ft"}, "method ft: not built: there are "),
+        ({"method": "zero-shot"}, "method zero-shot: trains nothing"),
+        ({"method": "supmer"}, "method supmer: no prompt in "),
+        ({"method": "pt", "start": "normal"}, "start and method: "),
+    ],
+)
+def test_a_method_that_cannot_be_tuned_is_refused(room, backbone, arguments, said):
+    with pytest.raises(InputError, match=said):
+        tune(TEXTS, LABELS, "out", backbone=backbone, **arguments, **QUICK)
+    assert not (room / "out").exists()

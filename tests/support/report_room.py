@@ -15,7 +15,7 @@ from storage.sources.source import AcquiredSource, SourceFile, write_manifest
 from storage.tables.cluster_tables import NEAREST, centroids_schema
 from storage.tables.corpus_tables import DOCUMENTS, EXCLUDED
 from storage.tables.training_tables import HELD_OUT, KINDS, MEASURES, TRAINING_STEPS
-from storage.tables.tuning_tables import CURVES, SCORES
+from storage.tables.tuning_tables import COSTS, CURVES, SCORES
 from support import tiny_tokenizers
 from support.task_tables import write_tasks
 from tasks.params.schema import Params
@@ -33,12 +33,12 @@ STAGES = {  # inputs and outputs of each stage as in dvc.yaml, without code
     "metatrain": ([paths.TASKS, paths.BACKBONE, paths.CENTROIDS],
                   [paths.PROMPTS, paths.HELD_OUT, paths.KINDS, paths.TRAINING_STEPS]),
     "tune": ([paths.PROMPTS, paths.BACKBONE, paths.DATASETS],
-             [paths.TUNED_PROMPTS, paths.CURVES, paths.PREDICTIONS, paths.SCORES]),
+             [paths.TUNED_PROMPTS, paths.COSTS, paths.CURVES, paths.PREDICTIONS, paths.SCORES]),
 }  # fmt: skip
 INPUTS = [
     paths.CENTROIDS, paths.NEAREST, paths.DOCUMENTS, paths.EXCLUDED,
     paths.BACKBONE, paths.CORPUS, paths.DATASETS, paths.EMBEDDER, paths.TASKS,
-    paths.HELD_OUT, paths.KINDS, paths.TRAINING_STEPS, paths.CURVES,
+    paths.HELD_OUT, paths.KINDS, paths.TRAINING_STEPS, paths.COSTS, paths.CURVES,
     paths.SCORES,
 ]  # fmt: skip
 OUTPUTS = [paths.REPORT_PAGE, paths.REPORT_TEXT, paths.REPORT_METRICS]
@@ -95,6 +95,14 @@ def score_rows(methods=LEVEL, tuned=("movies",), tested=DOMAINS, shots=16, seeds
                             }
                         )  # fmt: skip
     return rows
+
+
+def cost_rows(scores):
+    """Return what each tuned seed took: 1,600 numbers, 90 seconds, 1.5 GB."""
+    names = ("dataset", "method", "shots", "seed")
+    tuned = dict.fromkeys(tuple(score[name] for name in names) for score in scores if score["learning_rate"])
+    cost = {"parameters": 1600, "seconds": 90.0, "memory_bytes": 1_500_000_000}
+    return [dict(zip(names, seed, strict=True)) | cost for seed in tuned]
 
 
 def curve_rows(scores):
@@ -166,6 +174,7 @@ def write(root, path, schema, rows):
 def write_tuning(root, scores):
     write(root, paths.SCORES, SCORES, scores)
     write(root, paths.CURVES, CURVES, curve_rows(scores))
+    write(root, paths.COSTS, COSTS, cost_rows(scores))
 
 
 def write_training(root, variants=("supmer", "without-mgr"), steps=30, right=0.5):

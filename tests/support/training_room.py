@@ -28,11 +28,11 @@ def save_models(folder):
     return folder
 
 
-def save_backbone(folder):
+def save_backbone(folder, **changes):
     """Save a random T5 with strong cross-attention and a tokenizer that has the sentinels; return the folder."""
     tokenizer = tiny_tokenizers.unigram()
     torch.manual_seed(0)
-    shape = {"d_model": WIDTH, "d_kv": 4, "d_ff": 32, "num_heads": 4, "num_layers": 2}
+    shape = {"d_model": WIDTH, "d_kv": 4, "d_ff": 32, "num_heads": 4, "num_layers": 2} | changes
     config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, pad_token_id=0, **shape)
     model = T5ForConditionalGeneration(config)
     with torch.no_grad():

@@ -13,7 +13,7 @@ from storage.sources.source import AcquiredSource, SourceFile, write_manifest
 from support import tiny_tokenizers
 
 WIDTH = 16
-WORDS = ("river", "city", "council", "market")
+WORDS = ("river", "city", "council", "market", "bridge", "garden")
 
 
 def write_rows(path, count, seed, labels=2, pairs=False):

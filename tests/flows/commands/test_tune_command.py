@@ -7,6 +7,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from storage import paths
+from storage.prompts.prefix_artifact import read_prefixes
 from storage.prompts.prompt_artifact import read_prompt
 from support.training_room import save_models
 from support.tuning_room import write_learned, write_rows
@@ -89,7 +91,9 @@ def test_it_starts_from_a_prompt_with_words_and_a_template_of_ones_own(supmer, t
         (("--data", "mine.jsonl", "--seeds", "1,1"), "--seeds 1,1: name each value once"),
         (("--data", "mine.jsonl", "--output", "mine.jsonl/x"), "mine.jsonl: name another place"),
         (("--data", "mine.jsonl", "--prompt", "no-such"), "no config.json in it"),
-        (("--data", "mine.jsonl", "--prompt", "wide", "--init", "normal"), "leave the other out"),
+        (("--data", "mine.jsonl", "--prompt", "wide", "--init", "normal"), "the one or the other"),
+        (("--data", "mine.jsonl", "--method", "pt", "--init", "normal"), "--method and --init: a tuning starts from"),
+        (("--data", "mine.jsonl", "--method", "ft"), "'ft' is not one of"),
         (("--data", "mine.jsonl", "--backbone", "no-such"), "give the folder of a model"),
         (("--data", "mine.jsonl", "--template", "{text} {other}"), "other"),
     ],
@@ -132,15 +136,15 @@ def test_a_prompt_that_does_not_know_the_files_of_its_backbone_may_start(supmer,
 
 @pytest.mark.usefixtures("one_thread")
 def test_a_seed_that_died_is_not_taken_for_the_best(supmer, tmp_path, monkeypatch):
-    from tasks.tune import own_data
+    from tasks.tune import tuned_seeds
 
     def dying(setup, seeds, *rest):
         first, second = tuned(setup, seeds, *rest)
         dead = [replace(one, status="nan", best=replace(one.best, validation_score=1.0)) for one in first.results]
         return [replace(first, results=tuple(dead)), second]
 
-    tuned = own_data.tune_seeds
-    monkeypatch.setattr(own_data, "tune_seeds", dying)
+    tuned = tuned_seeds.tune_seeds
+    monkeypatch.setattr(tuned_seeds, "tune_seeds", dying)
     code, out, err = supmer("--data", "mine.jsonl", "--text", "text", "--output", "mine", *QUICK, *SETTINGS)
     assert code == 0, err
     assert "nan" in out
@@ -173,6 +177,61 @@ def test_after_ctrl_c_the_same_command_goes_on_unless_the_regularizer_is_another
     (here / "learned" / "prompt.safetensors").write_bytes(theta)
     code, out, err = supmer(*command, "--output", "other")
     assert (code, "continuing" in out) == (0, False), err
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("method", ["prefix-tuning", "p-tuning-v2"])
+def test_prefixes_are_tuned_on_a_file_and_resumed_after_ctrl_c(supmer, tmp_path, monkeypatch, method):
+    from model.tuning.tuner import Tuner
+
+    def interrupted(self):
+        if self.step == 2:
+            raise KeyboardInterrupt
+        plain(self)
+
+    plain, group = Tuner.advance, method.replace("-", "_")
+    command = ("--data", "mine.jsonl", "--method", method, "--output", "mine", *QUICK, *SETTINGS)
+    command += ("-S", f"tune.{group}.length=3", "-S", "tune.checkpoint_seconds=0.000001")
+    monkeypatch.setattr(Tuner, "advance", interrupted)
+    assert supmer(*command)[0] == 130
+    monkeypatch.setattr(Tuner, "advance", plain)
+    code, out, err = supmer(*command)
+    assert code == 0, err
+    assert "continuing from step 2" in out
+    assert "the prefixes of the seed with the best validation score" in out
+    artifact = read_prefixes(tmp_path / "elsewhere" / "mine")
+    assert artifact.tokens == 3
+    assert artifact.about["downstream"]["method"] == method
+    assert sorted(path.name for path in (tmp_path / "elsewhere" / "mine").iterdir()) == [
+        "README.md", "config.json", "curves.parquet", "prefixes.safetensors", "results.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("method", ["ppt", "unified-ppt", "metapt", "supmer-labeled", "supmer-mixed"])
+def test_a_method_that_starts_from_a_learned_prompt_finds_it_in_the_workspace(supmer, tmp_path, method):
+    folder = tmp_path / paths.PROMPTS / ("ppt-ss" if method == "ppt" else method)
+    command = ("--data", "mine.jsonl", "--method", method, "--output", "mine", *QUICK, *SETTINGS)
+    code, _, err = supmer(*command)
+    assert (code, f"method {method}: no prompt in {folder}: `supmer run metatrain` makes it" in err) == (2, True)
+    write_learned(folder, 4, 1, regularized=False)
+    code, _, err = supmer(*command)
+    assert code == 0, err
+    downstream = read_prompt(tmp_path / "elsewhere" / "mine").about["downstream"]
+    assert downstream["method"] == method
+    if method == "unified-ppt":
+        assert downstream["template"] == "{text}? A.0 B.1. Answer: <X>"
+        assert (downstream["words"], downstream["labels"]) == (["A", "B"], ["0", "1"])
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("method", ["zero-shot", "few-shot"])
+def test_a_method_that_trains_nothing_is_only_tested(supmer, tmp_path, method):
+    code, out, err = supmer("--data", "mine.jsonl", "--method", method, "--output", "mine", *QUICK, *SETTINGS)
+    assert code == 0, err
+    assert "accuracy on the rest: " in out
+    assert f"{method} trains nothing" in out
+    assert not (tmp_path / "elsewhere" / "mine").exists()
 
 
 def test_an_output_that_is_there_is_left_alone(supmer, tmp_path):

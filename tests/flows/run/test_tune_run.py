@@ -19,7 +19,10 @@ SETTINGS = (
     "metatrain.prompt_tokens=3",
     "metatrain.variants=[supmer, without-mgr]",
     "tune.domains.targets=[products]",
-    "tune.methods=[few-shot, pt, supmer]",
+    "tune.methods=[few-shot, prefix-tuning, pt, supmer]",
+    "tune.prefix_tuning.length=3",
+    "tune.prefix_tuning.hidden_size=8",
+    "tune.prefix_tuning.learning_rates=[0.01]",
     "tune.shots=4",
     "tune.seeds=[10, 20]",
     "tune.batch_size=4",
@@ -56,7 +59,7 @@ def test_after_kill_9_in_mid_tuning_the_prompts_are_the_same_byte_for_byte(furni
     told = furnished.run("run", *settings)
     assert "movies/supmer: 4 shots, seed 20: validation" in told
     whole = prompts(furnished)
-    assert {name.partition("/")[0] for name in whole} == {"pt", "supmer"}
+    assert {name.partition("/")[0] for name in whole} == {"prefix-tuning", "pt", "supmer"}
     process = furnished.start("run", "--force", "tune", start_new_session=True)
     work = furnished.root / ".supmer/shards/tune/checkpoints"
     deadline = time.monotonic() + 120
@@ -76,7 +79,7 @@ def test_a_run_with_one_more_seed_tunes_that_one_and_says_why(furnished):
     output = furnished.run("run", "-S", "tune.seeds=[10, 20, 30]")
     assert "parameter tune.seeds changed: [10, 20] → [10, 20, 30]" in output
     told = [line for line in output.splitlines() if ": validation " in line]
-    assert [line.split("seed ")[1].partition(":")[0] for line in told] == ["30", "30"]
+    assert [line.split("seed ")[1].partition(":")[0] for line in told] == ["30", "30", "30"]
     assert "cached" in furnished.run("run")
 
 
@@ -97,7 +100,7 @@ def test_scores_are_traced_to_predictions_by_sql_and_dvc_shows_metrics_and_curve
     )
     assert found.splitlines() == [
         "method,seed,traced",
-        *(f"{method},{seed},True" for method in ("few-shot", "pt", "supmer") for seed in (10, 20, 30)),
+        *(f"{method},{seed},True" for method in ("few-shot", "prefix-tuning", "pt", "supmer") for seed in (10, 20, 30)),
     ]
     shown = furnished.run("metrics", "show", "--json", program="dvc")
     values = orjson.loads(shown[shown.index("{") :])[""]["data"]["data/metrics/tune.json"]["data"]

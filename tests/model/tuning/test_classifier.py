@@ -44,7 +44,7 @@ def by_hand(folder, backbone, rendered, targets):
 
 
 def test_its_probabilities_are_those_of_the_labels_under_transformers(tuned, backbone):
-    found = PromptedClassifier.from_pretrained(tuned, backbone).predict(TEXTS)
+    found = PromptedClassifier.from_pretrained(tuned, backbone, precision="float32").predict(TEXTS)
     rendered = [f"{text} Answer: <extra_id_0>." for text in TEXTS]
     expected = by_hand(tuned, backbone, rendered, ["<extra_id_0> no", "<extra_id_0> yes"])
     np.testing.assert_allclose([list(one.probabilities.values()) for one in found], expected, rtol=1e-4)
@@ -54,7 +54,7 @@ def test_its_probabilities_are_those_of_the_labels_under_transformers(tuned, bac
 
 def test_several_fields_are_given_in_order_or_by_name(tmp_path, backbone):
     folder = save_prompt(tmp_path / "pair", backbone, PAIR)
-    classifier = PromptedClassifier.from_pretrained(folder, backbone)
+    classifier = PromptedClassifier.from_pretrained(folder, backbone, precision="float32")
     assert classifier.labels == ("entailment", "neutral", "contradiction")
     by_order = classifier.predict([("the river", "the city")])
     assert classifier.predict([{"sentence2": "the city", "sentence1": "the river"}]) == by_order

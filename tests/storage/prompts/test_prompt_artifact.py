@@ -141,8 +141,8 @@ def test_numbers_of_a_kind_that_is_not_read_are_one_line(tmp_path):
     import torch
     from safetensors.torch import save_file
 
-    from storage.prompts.prompt_artifact import _tensors
+    from storage.prompts.prompt_artifact import read_tensors
 
     save_file({"prompt": torch.zeros(2, 3, dtype=torch.bfloat16)}, tmp_path / "prompt.safetensors")
     with pytest.raises(InputError, match=r"prompt\.safetensors: "):
-        _tensors(tmp_path / "prompt.safetensors")
+        read_tensors(tmp_path / "prompt.safetensors")

@@ -159,7 +159,7 @@ def test_a_checkpoint_of_the_other_precision_is_not_continued_and_a_line_says_so
     restarts = [line for line in corpus.said if "starts again" in line]
     assert len(restarts) == 1
     assert "supmer: starts again in bfloat16: its checkpoints were made in float32" in restarts[0]
-    assert not any("going on from" in line for line in corpus.said)
+    assert not any("continuing from" in line for line in corpus.said)
 
 
 def interrupted(_run):

@@ -364,3 +364,24 @@ def test_commands_to_go_on_with_are_ones_the_command_line_takes(made):
     for command in commands:
         verb, context, words = resolve(shlex.split(command)[1:])
         verb.make_context(context.info_name, words, parent=context.parent)
+
+
+def test_methods_of_all_groups_stand_in_the_papers_order_with_what_they_take(root):
+    methods = ["zero-shot", "prefix-tuning", "p-tuning-v2", "pt", "unified-ppt", "metapt", "supmer", "only-sp"]
+    write_tuning(root, score_rows(dict.fromkeys(methods, 0.7), tested=("movies",)))
+    run(root, tune={"methods": [*reversed(methods[:4])], "domains": {}}, report={"datasets": ["movies"]})
+    table = markdown_table(markdown(root), "Few-shot learning")
+    assert table[0] == ["method", "movies", "tuned parameters (cost)", "time a seed (cost)", "peak memory (cost)"]
+    assert [row[0].strip("*") for row in table[2:] if row[0]] == [
+        "Zero-shot inference",
+        "Prefix-Tuning",
+        "P-Tuning v2",
+        "PT (normal start)",
+        "Unified-PPT",
+        "MetaPT",
+        "SUPMER",
+        "SUPMER (only sp)",
+    ]
+    costs = {row[0].strip("*"): row[2:] for row in table[2:] if row[0]}
+    assert costs["Zero-shot inference"] == ["0", "–", "–"]
+    assert costs["P-Tuning v2"] == ["1,600", "90.0 s", "1.50 GB"]
