@@ -76,7 +76,7 @@ class PrefixShape:
         shape = cls.of(backbone, artifact.places, where)
         nothing = torch.zeros(artifact.tokens, shape.width)
         wanted = {name: value.shape for name, value in shape.tensors(nothing).items()}
-        for name, value in artifact.tensors.items():
+        for name, value in sorted(artifact.tensors.items()):  # a file's order varies
             if value.shape != wanted.get(name):
                 raise InputError(
                     f"{where}: {name} has the shape {_shown(value.shape)}, and the backbone takes "

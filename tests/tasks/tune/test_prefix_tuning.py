@@ -124,7 +124,7 @@ def test_prefixes_of_another_backbone_are_refused_in_one_line(corpus, tmp_path):
     folder = corpus.root / paths.TUNED_PROMPTS / "first" / "p-tuning-v2"
     save_backbone(tmp_path / "deeper", num_layers=3)
     with pytest.raises(
-        InputError, match=r"encoder.keys has the shape 2 × 2 × 4 × 4, and the backbone takes 3 × 2 × 4 × 4"
+        InputError, match=r"cross.keys has the shape 2 × 2 × 4 × 4, and the backbone takes 3 × 2 × 4 × 4"
     ):
         PromptedClassifier.from_pretrained(folder, tmp_path / "deeper", any_backbone=True)
 
