@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from records import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -90,7 +91,7 @@ def compare(scratch, texts, embedder, workers, rounds):
             model.encode(texts, show_progress_bar=False)
             bare.append(time.perf_counter() - start)
             staged.append(stage_seconds(scratch, workers, index))
-    return statistics.median(bare), statistics.median(staged)
+    return bare, staged
 
 
 def main():
@@ -104,10 +105,15 @@ def main():
     if not arguments.embedder.is_dir() or not any(arguments.sentences.glob("*.parquet")):
         print("skipped: run `supmer run sample` first, or give --embedder and --sentences")
         return
+    record = Record(__file__, parser, arguments)
     workers = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="bench_embed_") as scratch:
         texts = lay_out(Path(scratch), arguments.embedder, arguments.sentences, arguments.shards, arguments.rows)
-        bare, staged = compare(Path(scratch), texts, arguments.embedder, workers, arguments.rounds)
+        samples = compare(Path(scratch), texts, arguments.embedder, workers, arguments.rounds)
+    for way, seconds in zip(("SentenceTransformer.encode", "the stage, with Prefect"), samples, strict=True):
+        record.add(way=way, sentences=len(texts), seconds=seconds)
+    record.write()
+    bare, staged = map(statistics.median, samples)
     load = os.getloadavg()[0]
     print(
         f"{len(texts):,} sentences, {arguments.shards} shards, {workers} workers, medians of {arguments.rounds} rounds"
