@@ -19,6 +19,7 @@ VERBS = {
     "ui": "Prefect's interface to the runs of this workspace, in a browser",
     "serve": "run the pipeline on a schedule",
     "status": "what is fresh, what is not, and why",
+    "cost": "tokens, memory, disk and time of each stage, before it runs",
     "why": "everything that makes one stage stale or fresh",
     "accept": "record that a result stands although its code changed",
     "dag": "the pipeline as text or Mermaid",

@@ -15,11 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from model.prompt.parallel_chunks import side_by_side
 from model.prompt.rows import Centroids, Row, chunked, decoder_inputs, encoder_inputs
+from model.prompt.sizes import CHUNK_TOKENS, TUNING_TOKENS
 from model.t5.backbone import Backbone, attention_kernel, precision
 from model.text.tokenized_tasks import NO_LOSS
-
-CHUNK_TOKENS = {"cpu": 768, "cuda": 32_768}
-TUNING_TOKENS = {"cpu": 2048, "cuda": 32_768}  # no graph is kept, and more rows share one read of the output matrix
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
