@@ -77,38 +77,32 @@ def run(root: Path) -> list[Sample]:
     return samples
 
 
-def stage_times(root: Path) -> dict[str, tuple[float, float]]:
-    """Return the moments at which each stage began and ended, by the lineage."""
-    times: dict[str, list[float]] = {}
+def stage_runs(root: Path) -> dict[str, tuple[float, float, int]]:
+    """Return the moments at which each stage began and ended, and its peak of memory in bytes, by the lineage."""
+    starts: dict[str, float] = {}
+    runs = {}
     for line in (root / "lineage" / "events.jsonl").read_text("utf-8").splitlines():
         event = json.loads(line)
-        if event["eventType"] in {"START", "COMPLETE"}:
-            moment = datetime.fromisoformat(event["eventTime"]).timestamp()
-            times.setdefault(event["job"]["name"], []).append(moment)
-    return {name: (moments[0], moments[-1]) for name, moments in times.items()}
+        name, moment = event["job"]["name"], datetime.fromisoformat(event["eventTime"]).timestamp()
+        if event["eventType"] == "START":
+            starts[name] = moment
+        elif event["eventType"] == "COMPLETE":
+            record = event["run"]["facets"]["supmer_stage"]["record"]
+            runs[name] = (starts[name], moment, record["peak_memory_bytes"])
+    return runs
 
 
 def measured(root: Path) -> dict[str, Row]:
     """Run the profile; return the seconds, processor time and peak memory of each stage."""
     samples = run(root)
-    facts = json.loads(subprocess.check_output([SUPMER, "lineage", "report", "--json"], cwd=root))
-    peaks = {step["stage"]: step["peak_memory_bytes"] for step in stages_in(facts)}
 
     def used(moment: float) -> float:
         return max((cpu for at, cpu in samples if at <= moment), default=0.0)
 
     return {
-        name: {"seconds": [end - start], "cpu_seconds": [used(end + _POLL) - used(start)], "peak": peaks.get(name)}
-        for name, (start, end) in stage_times(root).items()
+        name: {"seconds": [end - start], "cpu_seconds": [used(end + _POLL) - used(start)], "peak_mb": peak / 1e6}
+        for name, (start, end, peak) in stage_runs(root).items()
     }
-
-
-def stages_in(facts: object) -> list[Row]:
-    """Return everything in a JSON value that has a stage and a peak of memory."""
-    if isinstance(facts, dict):
-        own = [facts] if "stage" in facts and facts.get("peak_memory_bytes") else []
-        return own + [found for value in facts.values() for found in stages_in(value)]
-    return [found for value in facts for found in stages_in(value)] if isinstance(facts, list) else []
 
 
 def main() -> None:
@@ -128,14 +122,11 @@ def main() -> None:
             continue
         if options.by == "cpu":
             taken |= {"clock_seconds": taken["seconds"], "seconds": [spent / cores for spent in taken["cpu_seconds"]]}
-        peak = taken.pop("peak")
-        row = taken | {"estimated_seconds": stage["seconds"], "estimated_mb": stage["host_memory"] / 1e6}
-        record.add(profile=options.profile, stage=stage["stage"], **row, **({"peak_mb": peak / 1e6} if peak else {}))
-        ratio = stage["seconds"] / taken["seconds"][0]
-        memory = f", memory {peak / 1e9:.2f} GB, estimated {stage['host_memory'] / 1e9:.2f}" if peak else ""
-        print(
-            f"{stage['stage']:12} {taken['seconds'][0]:7.1f} s, estimated {stage['seconds']:7.1f}, {ratio:.2f}{memory}"
-        )
+        estimated = {"estimated_seconds": stage["seconds"], "estimated_mb": stage["host_memory"] / 1e6}
+        record.add(profile=options.profile, stage=stage["stage"], **taken, **estimated)
+        pairs = [(taken["seconds"][0], stage["seconds"], "s"), (taken["peak_mb"], estimated["estimated_mb"], "MB")]
+        told = [f"{real:7.1f} {unit}, estimated {guess:7.1f}, {guess / real:.2f}" for real, guess, unit in pairs]
+        print(f"{stage['stage']:12} {'; '.join(told)}", flush=True)
     record.write()
 
 

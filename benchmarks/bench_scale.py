@@ -184,8 +184,8 @@ def family(pid: int) -> Iterator[list[psutil.Process]]:
         return
 
 
-def report(root: Path, sentences: int, record: Record) -> None:
-    """Make the texts, run the stages in turn, and keep their figures."""
+def report(root: Path, sentences: int, last: str, record: Record) -> None:
+    """Make the texts, run the stages in turn until the last one wanted, and keep their figures."""
     megabytes = write_corpus(root, sentences)
     print(f"{sentences:,} sentences, {megabytes:,.0f} MB of text", flush=True)
     for name in STAGES:
@@ -200,11 +200,14 @@ def report(root: Path, sentences: int, record: Record) -> None:
             flush=True,
         )
         record.add(stage=name, sentences=sentences, text_mb=megabytes, **figures)
+        if name == last:
+            return
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sentences", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--until", choices=STAGES, default="materialize", help="leave out the stages after this one")
     parser.add_argument("--once", choices=STAGES, help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -214,7 +217,7 @@ def main() -> None:
     record = Record(__file__, parser, arguments)
     for sentences in arguments.sentences:
         with tempfile.TemporaryDirectory(prefix="bench_scale_") as folder:
-            report(Path(folder), sentences, record)
+            report(Path(folder), sentences, arguments.until, record)
     record.write()
 
 

@@ -57,7 +57,7 @@ class Record:
             "benchmark": self.benchmark,
             "command": " ".join([f"python benchmarks/bench_{self.benchmark}.py", *_words(self.arguments)]),
             "arguments": self.arguments,
-            "date": datetime.now(UTC).date().isoformat(),
+            "date": datetime.now(UTC).isoformat(timespec="minutes"),
             "commit": commit(),
             "machine": machine(),
             "load": [round(load, 1) for load in self.loads],

@@ -65,7 +65,7 @@ def sources(records: Sequence[Row]) -> str:
     for record in records:
         machine, (before, after) = record["machine"], record["load"]
         where = f"{machine['processor']}, {machine['usable_cores']} of {machine['cores']} cores"
-        when = f"load {before:.1f} to {after:.1f}, {record['date']}, commit {record['commit']}"
+        when = f"load {before:.1f} to {after:.1f}, {record['date'][:10]}, commit {record['commit']}"
         lines.append(f"`{record['command']}` ({where}, {when})")
     return "  \n".join(lines)
 

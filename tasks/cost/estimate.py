@@ -18,7 +18,7 @@ GB = 1e9
 MAIN, PLAIN_WORKER, TORCH_WORKER = 0.24 * GB, 0.09 * GB, 0.36 * GB
 KERNELS = 0.35 * GB  # oneDNN's kernels, and freed memory that the allocator keeps, of a process that runs passes
 CUDA = 0.6 * GB  # CUDA's context and workspaces
-TRANSIENT = 1.3  # peak of a pass, relative to what autograd keeps
+TRANSIENT, TRANSIENT_TWICE = 1.3, 1.8  # peak of a pass, relative to what autograd keeps for it
 # Seconds: of a core for starting a worker, and of the run for starting and ending a stage.
 PLAIN_START, TORCH_START, STAGE_START = 0.6, 5.0, 0.7
 PROMPT_COPIES = 9
@@ -149,11 +149,11 @@ def _memory(plan: Plan, machine: Machine, work: Work, precision: str) -> _Memory
         shape = plan.encoder if work.stage == "embed" else plan.backbone
         encoder = 4.0 * (shape.encoder_parameters + shape.vocabulary * shape.width)
         batch = plan.params.embed.batch_size * 64 * 4 * (4 * shape.feed_forward + 8 * shape.width)
-        each = TORCH_WORKER + 0.1 * GB
+        each = TORCH_WORKER + 0.2 * GB
         if machine.device is not None:
             return _fitting(machine, CUDA + encoder + batch, MAIN + at_once * each)
         return _fitting(machine, 0, MAIN + at_once * (each + encoder + batch))
-    extra = {"sample": 0.02 * GB, "cluster": 0.12 * GB, "materialize": 0.05 * GB, "report": 0.13 * GB}[work.stage]
+    extra = {"sample": 0.02 * GB, "cluster": 0.12 * GB, "materialize": 0.05 * GB, "report": 0.08 * GB}[work.stage]
     bounded = {"sample": 0.1, "cluster": 0.1, "materialize": 0.2}.get(work.stage, 0) * GB
     large = bounded * min(plan.data.sentences / 1e6, 1)  # shards and DuckDB's limits bound it
     return _fitting(machine, 0, MAIN + at_once * PLAIN_WORKER + extra + large)
@@ -184,7 +184,7 @@ def _of_passes(plan: Plan, machine: Machine, work: Work, precision: str) -> _Mem
     at_once = int(min(machine.workers, work.processes))
     held = graph if keeps and twice else second * chunk
     prompts = 0.0 if trainings else _prompt_bytes(plan)
-    each = TORCH_WORKER + KERNELS + weights + TRANSIENT * max(held, once * chunk) + prompts
+    each = TORCH_WORKER + KERNELS + weights + max(_peak(held, twice=twice), _peak(once * chunk)) + prompts
     lines.append(f"{at_once} processes with {each / GB:.1f} GB each; chunks of {chunk:,} tokens")
     more = f", {second / 1e3:,.0f} kB for second derivatives" if twice else ""
     lines.append(f"{once / 1e3:,.0f} kB kept for each token of a chunk{more}")
@@ -204,8 +204,8 @@ def _on_gpu(
     first = chunk
 
     def needed() -> float:
-        held = max(graph, once * chunk) if keeps else largest * chunk
-        return CUDA + weights + TRANSIENT * held
+        held = graph if keeps else second * chunk
+        return CUDA + weights + max(_peak(held, twice=bool(graph)), _peak(once * chunk))
 
     while needed() > room and (keeps or chunk > SMALLEST_CHUNK):
         if keeps:
@@ -219,6 +219,10 @@ def _on_gpu(
     host = MAIN + TORCH_WORKER + KERNELS + 1.2 * weights
     device = needed()
     return _Memory(device, host, device <= room and host < machine.memory, keeps or not graph, (*lines, told))
+
+
+def _peak(kept: float, *, twice: bool = False) -> float:
+    return kept * (TRANSIENT_TWICE if twice else TRANSIENT)
 
 
 def _support_tokens(plan: Plan, training: Training) -> float:

@@ -20,7 +20,8 @@ SAMPLE_READ, SAMPLE_DRAW = 0.055, 0.045  # for a MB of the corpus that is read, 
 CLUSTER_SENTENCE = 12e-6
 POOL_SENTENCE, DRAW_EXAMPLE = 4e-6, 9e-6
 KMEANS_RATE = 35e9  # operations per second in float32 of faiss on a core
-REPORT_SECONDS = 1.5
+REPORT_SECONDS = 0.8
+MADE_SECONDS = 4.0  # for a tiny model that the program makes
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def acquire(plan: Plan) -> Work:
     made = sum(spec.startswith("made:") for spec in specs)
     fetched = plan.data.source_bytes + (0 if made else models)
     converted = plan.backbone.parameters if specs[0].startswith("wheel:") else 0
-    seconds = 12.0 * made + 4e-8 * converted + (models + plan.data.source_bytes) / 400e6
+    seconds = MADE_SECONDS * made + 4e-8 * converted + (models + plan.data.source_bytes) / 400e6
     disk = models + plan.data.source_bytes
     lines = ("hashed at 400 MB/s; a quantized ONNX model is converted; a made model is trained for some seconds",)
     return Work(
