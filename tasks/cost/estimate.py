@@ -22,6 +22,7 @@ TRANSIENT, TRANSIENT_TWICE = 1.3, 1.8  # peak of a pass, relative to what autogr
 # Seconds: of a core for starting a worker, and of the run for starting and ending a stage.
 PLAIN_START, TORCH_START, STAGE_START = 0.6, 5.0, 0.7
 PROMPT_COPIES = 9
+MOST_CHUNKS = 8  # that a process computes at once, as in `model.prompt.parallel_chunks`
 
 
 @dataclass(frozen=True)
@@ -182,9 +183,10 @@ def _of_passes(plan: Plan, machine: Machine, work: Work, precision: str) -> _Mem
         return _on_gpu(machine, weights, (once, second, graph), chunk, lines)
     keeps = graph <= GRAPH_SHARE * machine.memory
     at_once = int(min(machine.workers, work.processes))
-    held = graph if keeps and twice else second * chunk
+    together = chunk * min(max(machine.cores // max(at_once, 1), 1), MOST_CHUNKS)  # a chunk for each core of a process
+    held = graph if keeps and twice else second * together
     prompts = 0.0 if trainings else _prompt_bytes(plan)
-    each = TORCH_WORKER + KERNELS + weights + max(_peak(held, twice=twice), _peak(once * chunk)) + prompts
+    each = TORCH_WORKER + KERNELS + weights + max(_peak(held, twice=twice), _peak(once * together)) + prompts
     lines.append(f"{at_once} processes with {each / GB:.1f} GB each; chunks of {chunk:,} tokens")
     more = f", {second / 1e3:,.0f} kB for second derivatives" if twice else ""
     lines.append(f"{once / 1e3:,.0f} kB kept for each token of a chunk{more}")
