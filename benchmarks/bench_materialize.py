@@ -4,7 +4,7 @@ The corpus is synthetic (documents of 25 sentences, words by Zipf's law, random 
 The whole stage runs in a fresh process with two worker processes, as in `supmer run` but without Prefect. Wall time is
 divided into the pool (DuckDB, once per corpus) and the drawing (aim: 50,000 examples/s on 2 cores). If the machine has
 other work, compare the workers' processor time, which gives the speed of a core, including imports. Memory is the peak
-of all processes together: `own` is private memory, `with mapped` adds the shared pages of the pool, which the system
+of all processes together: `own` is without mapped files, `with mapped` adds the pages of the pool, which the system
 takes back when it needs memory.
 """
 
@@ -159,7 +159,7 @@ def _watch(pid: int, peak: dict[str, int], cpu: dict[int, float]) -> None:
                 except psutil.Error:
                     continue
                 cpu[process.pid] = times.user + times.system
-                own += memory.uss
+                own += memory.rss - memory.shared
                 mapped += memory.pss
             peak["own"], peak["mapped"] = max(peak["own"], own), max(peak["mapped"], mapped)
             time.sleep(_POLL)

@@ -179,7 +179,8 @@ def scale() -> str:
         first = rows[stage, smallest[stage]]
         cost = middle(row, "cpu_seconds") / count * 1e6
         growth_ = f"{cost / (middle(first, 'cpu_seconds') / smallest[stage] * 1e6):.2f} ×"
-        memory = f"{row['peak_mb'] / first['peak_mb']:.2f} ×"
+        alike = row.get("peak_without_files") == first.get("peak_without_files")
+        memory = f"{row['peak_mb'] / first['peak_mb']:.2f} ×" if alike else "with pages of mapped files: not comparable"
         shown.append(
             (
                 stage,
