@@ -16,7 +16,9 @@ from tasks.params.schema import Params
 GB = 1e9
 # Bytes of processes, measured on runs of offline-tiny and the quickstart.
 MAIN, PLAIN_WORKER, TORCH_WORKER = 0.24 * GB, 0.09 * GB, 0.36 * GB
-KERNELS = 0.35 * GB  # oneDNN's kernels, and freed memory that the allocator keeps, of a process that runs passes
+KERNELS = (
+    0.35 * GB
+)  # of a large model: oneDNN's kernels, and freed memory that the allocator keeps, of a process that runs passes
 CUDA = 0.6 * GB  # CUDA's context and workspaces
 TRANSIENT, TRANSIENT_TWICE = 1.3, 1.8  # peak of a pass, relative to what autograd keeps for it
 # Seconds: of a core for starting a worker, and of the run for starting and ending a stage.
@@ -144,13 +146,14 @@ def _memory(plan: Plan, machine: Machine, work: Work, precision: str) -> _Memory
     at_once = min(machine.workers, work.processes)
     if work.stage == "acquire":
         spec = plan.params.acquire.backbone
-        host = MAIN + (3.4 * 4 * plan.backbone.parameters if spec.startswith("wheel:") else 0.12 * GB)
+        made = 0.75 * GB if spec.startswith("made:") else 0.12 * GB  # a made model is trained
+        host = MAIN + (3.4 * 4 * plan.backbone.parameters if spec.startswith("wheel:") else made)
         return _Memory(0, host, host < machine.memory)
     if work.uses_torch:
         shape = plan.encoder if work.stage == "embed" else plan.backbone
         encoder = 4.0 * (shape.encoder_parameters + shape.vocabulary * shape.width)
         batch = plan.params.embed.batch_size * 64 * 4 * (4 * shape.feed_forward + 8 * shape.width)
-        each = TORCH_WORKER + 0.2 * GB
+        each = TORCH_WORKER + min(0.2 * GB, 0.05 * GB + 2 * encoder)
         if machine.device is not None:
             return _fitting(machine, CUDA + encoder + batch, MAIN + at_once * each)
         return _fitting(machine, 0, MAIN + at_once * (each + encoder + batch))
@@ -186,7 +189,8 @@ def _of_passes(plan: Plan, machine: Machine, work: Work, precision: str) -> _Mem
     together = chunk * min(max(machine.cores // max(at_once, 1), 1), MOST_CHUNKS)  # a chunk for each core of a process
     held = graph if keeps and twice else second * together
     prompts = 0.0 if trainings else _prompt_bytes(plan)
-    each = TORCH_WORKER + KERNELS + weights + max(_peak(held, twice=twice), _peak(once * together)) + prompts
+    kernels = min(KERNELS, 0.06 * GB + 0.5 * weights)
+    each = TORCH_WORKER + kernels + weights + max(_peak(held, twice=twice), _peak(once * together)) + prompts
     lines.append(f"{at_once} processes with {each / GB:.1f} GB each; chunks of {chunk:,} tokens")
     more = f", {second / 1e3:,.0f} kB for second derivatives" if twice else ""
     lines.append(f"{once / 1e3:,.0f} kB kept for each token of a chunk{more}")
