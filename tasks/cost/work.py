@@ -13,9 +13,7 @@ from tasks.tune.plan import Planned, planned
 
 FORWARD, PASS, TWICE = "forward", "pass", "twice"
 """Kinds of operations, each with its own speed: passes without a gradient, with one, and with a second derivative."""
-PLAIN_ENCODER = (
-    2.5  # time of the forward pass that encodes sentences with a backbone, transformers' own, relative to ours
-)
+PLAIN_ENCODER = 2.5  # time of transformers' forward pass, which encodes sentences with a backbone, relative to ours
 HESSIAN = 3  # forward passes that a product with the Hessian costs: measured, second order takes 1.5 × first order
 
 # Seconds of a core of the reference machine, measured with benchmarks/bench_scale.py and bench_cluster.py.
