@@ -2,7 +2,8 @@
 
 Operations are counted as two for each multiplication with its addition. A frozen matrix needs no gradient, so a
 backward pass costs as much as a forward pass. What autograd keeps for each token and layer was measured with
-`torch.autograd.graph.saved_tensors_hooks` over widths, heads and lengths, and fitted: the fit is within 3 %.
+`torch.autograd.graph.saved_tensors_hooks` on a processor, at two values of each size, and taken as linear between and
+beyond them; on the shapes measured, the sum is within 4 %.
 """
 
 from dataclasses import dataclass
