@@ -8,10 +8,10 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
 # Two workers take whole files in the order of tests/conftest.py, the longest first.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install run test lint types check bench lock clean help
+.PHONY: install run test lint types check bench bench-quick lock clean help
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 $(STAMP): $(LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "supmer needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 2; }
@@ -41,8 +41,13 @@ lint: $(STAMP) ## ruff: format and rules
 types: $(STAMP) ## mypy --strict on the packages
 	$(BIN)/mypy
 
-bench: $(STAMP) ## run every benchmark (minutes to an hour)
+bench: $(STAMP) ## run every benchmark (minutes to an hour); records and docs/results.md are written
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+	$(BIN)/python benchmarks/results_page.py
+
+bench-quick: $(STAMP) ## the headline ratios in under ten minutes; records and docs/results.md are written
+	for name in meta_step tuning predict cluster materialize; do $(BIN)/python benchmarks/bench_$$name.py --quick || exit 1; done
+	$(BIN)/python benchmarks/results_page.py --headline
 
 lock: ## resolve pyproject.toml into the lock files, with hashes (UPGRADE=--upgrade; TORCH_BUILDS=wheels of CPU builds of torch)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from records import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -99,11 +100,15 @@ def main():
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--clusters", type=int, default=250)
     parser.add_argument("--without-full", action="store_true", help="leave out scikit-learn's KMeans, which is slow")
+    parser.add_argument("--quick", action="store_true", help="20,000 vectors, K = 100, without scikit-learn's KMeans")
     parser.add_argument("--assign", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.assign:
         print(json.dumps(assign_once(arguments.assign)))
         return
+    record = Record(__file__, parser, arguments)
+    if arguments.quick:
+        arguments.rows, arguments.clusters, arguments.without_full = 20_000, 100, True
     with tempfile.TemporaryDirectory(prefix="bench_cluster_") as scratch:
         folder = Path(scratch)
         vectors = make_vectors(folder, arguments.rows)
@@ -119,6 +124,7 @@ def main():
             total = inertia(vectors, centroids)
             reference = reference or total
             share = total / reference
+            record.add(way=label, rows=arguments.rows, seconds=[wall], cpu_seconds=[cpu], inertia=total)
             print(
                 f"  {label:30} {wall:7.1f} s  ({cpu:6.1f} s cpu)  inertia {total:10.1f}  {share:.3f} of ours",
                 flush=True,
@@ -131,6 +137,11 @@ def main():
             end="",
         )
         print(f" ({figures['before_mb']:.0f} MB before)")
+        sizes = {"peak_mb": figures["peak_mb"], "before_mb": figures["before_mb"]}
+        record.add(
+            way="assignment", rows=3 * figures["rows"], seconds=[figures["wall"]], cpu_seconds=[figures["cpu"]], **sizes
+        )
+        record.write()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from records import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -94,7 +95,7 @@ def compare(scratch, texts, embedder, workers, rounds):
             model.encode(texts, show_progress_bar=False)
             bare.append(time.perf_counter() - start)
             staged.append(stage_seconds(scratch, workers, index))
-    return statistics.median(bare), statistics.median(staged)
+    return bare, staged
 
 
 class TransformersEncoder:
@@ -161,6 +162,7 @@ def main():
     if not arguments.embedder.is_dir() or not any(arguments.sentences.glob("*.parquet")):
         print("skipped: run `supmer run sample` first, or give --embedder and --sentences")
         return
+    record = Record(__file__, parser, arguments)
     if arguments.precision:
         files = sorted(arguments.sentences.glob("*.parquet"))[: arguments.shards]
         texts = [text for file in files for text in pq.read_table(file)["text"].to_pylist()[: arguments.rows]]
@@ -169,7 +171,11 @@ def main():
     workers = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="bench_embed_") as scratch:
         texts = lay_out(Path(scratch), arguments.embedder, arguments.sentences, arguments.shards, arguments.rows)
-        bare, staged = compare(Path(scratch), texts, arguments.embedder, workers, arguments.rounds)
+        samples = compare(Path(scratch), texts, arguments.embedder, workers, arguments.rounds)
+    for way, seconds in zip(("SentenceTransformer.encode", "the stage, with Prefect"), samples, strict=True):
+        record.add(way=way, sentences=len(texts), seconds=seconds)
+    record.write()
+    bare, staged = map(statistics.median, samples)
     load = os.getloadavg()[0]
     print(
         f"{len(texts):,} sentences, {arguments.shards} shards, {workers} workers, medians of {arguments.rounds} rounds"

@@ -17,6 +17,7 @@ from pathlib import Path
 import orjson
 import torch
 from bench_sample import OUTPUTS, texts_of, write_manifest
+from records import Record
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
@@ -146,6 +147,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, required=True, help="a folder of text files, 100 MB of text or more")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    record = Record(__file__, parser, options)
     measured, sizes = {}, {}
     for megabytes in SIZES:
         with tempfile.TemporaryDirectory(prefix="bench_growth_") as folder:
@@ -159,6 +161,10 @@ def main() -> None:
     for name in STAGES:
         (before, _), (after, _) = (measured[megabytes][name] for megabytes in SIZES)
         print(f"{name:12} {before:7.1f} s → {after:7.1f} s of processor time, × {after / before:.1f}")
+        for megabytes in SIZES:
+            seconds, rows = measured[megabytes][name]
+            record.add(stage=name, text_mb=sizes[megabytes], rows=rows, cpu_seconds=[seconds])
+    record.write()
 
 
 if __name__ == "__main__":

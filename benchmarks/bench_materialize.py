@@ -4,7 +4,7 @@ The corpus is synthetic (documents of 25 sentences, words by Zipf's law, random 
 The whole stage runs in a fresh process with two worker processes, as in `supmer run` but without Prefect. Wall time is
 divided into the pool (DuckDB, once per corpus) and the drawing (aim: 50,000 examples/s on 2 cores). If the machine has
 other work, compare the workers' processor time, which gives the speed of a core, including imports. Memory is the peak
-of all processes together: `own` is private memory, `with mapped` adds the shared pages of the pool, which the system
+of all processes together: `own` is without mapped files, `with mapped` adds the pages of the pool, which the system
 takes back when it needs memory.
 """
 
@@ -25,6 +25,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from records import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -158,7 +159,7 @@ def _watch(pid: int, peak: dict[str, int], cpu: dict[int, float]) -> None:
                 except psutil.Error:
                     continue
                 cpu[process.pid] = times.user + times.system
-                own += memory.uss
+                own += memory.rss - memory.shared
                 mapped += memory.pss
             peak["own"], peak["mapped"] = max(peak["own"], own), max(peak["mapped"], mapped)
             time.sleep(_POLL)
@@ -171,18 +172,23 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, nargs="+", default=[10_000, 1_000_000])
     parser.add_argument("--tasks", type=int, default=12_000, help="training tasks, evenly divided over the formats")
     parser.add_argument("--size", type=int, default=32, help="examples per set")
+    parser.add_argument("--quick", action="store_true", help="10,000 sentences and 3,000 tasks")
     parser.add_argument("--once", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.once:
         print(json.dumps(run_stage(arguments.once, arguments.tasks, arguments.size)))
         return
+    record = Record(__file__, parser, arguments)
+    if arguments.quick:
+        arguments.sentences, arguments.tasks = [10_000], 3_000
     print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for sentences in arguments.sentences:
         with tempfile.TemporaryDirectory(prefix="bench_materialize_") as folder:
-            report(Path(folder), sentences, arguments.tasks, arguments.size)
+            record.add(**report(Path(folder), sentences, arguments.tasks, arguments.size))
+    record.write()
 
 
-def report(root: Path, sentences: int, tasks: int, size: int) -> None:
+def report(root: Path, sentences: int, tasks: int, size: int) -> dict[str, object]:
     megabytes = write_corpus(root, sentences) / 1e6
     run = measured(root, tasks, size)
     before = run["wall"] - run["draw"]
@@ -195,6 +201,9 @@ def report(root: Path, sentences: int, tasks: int, size: int) -> None:
     print(f"          main       {run['main']:6.1f} s of processor time, most of it for the pool")
     print(f"          stage      {run['wall']:6.1f} s   {examples / run['wall']:,.0f} examples/s")
     print(f"          peak       {run['own']:6.0f} MB own, {run['mapped']:.0f} MB with mapped")
+    row = {"sentences": sentences, "text_mb": megabytes, "examples": examples, "seconds": [run["wall"]]}
+    row |= {"draw_seconds": [run["draw"]], "worker_cpu_seconds": [run["workers"]], "main_cpu_seconds": [run["main"]]}
+    return row | {"peak_mb": run["own"], "mapped_peak_mb": run["mapped"]}
 
 
 if __name__ == "__main__":

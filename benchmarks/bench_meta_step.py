@@ -39,6 +39,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from records import Record  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.nn.functional import cosine_similarity, cross_entropy  # noqa: E402
@@ -248,8 +249,12 @@ def timed(work: Callable[[], Any]) -> tuple[float, float]:
     return time.perf_counter() - start, time.process_time() - processor
 
 
-def times(case: Problem, passes: int) -> tuple[dict[str, float], dict[str, float], dict[str, Gradients]]:
-    """Take the steps, interleaved; return their median seconds by the clock and of processor time, and the results."""
+Samples = dict[str, tuple[list[float], list[float]]]
+"""The seconds of every pass by the clock, and of processor time, for each kind of step."""
+
+
+def times(case: Problem, passes: int) -> tuple[Samples, dict[str, Gradients]]:
+    """Take the steps, interleaved; return their seconds and the results."""
     names = [REFERENCE, *STEPS, *LOW]
     results: dict[str, Gradients] = {}
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
@@ -257,10 +262,8 @@ def times(case: Problem, passes: int) -> tuple[dict[str, float], dict[str, float
         for name in names:
             taken[name].append(timed(lambda name=name: results.update({name: step_of(name)(case)})))
             print(f"  pass {number + 1}/{passes}: {name} {taken[name][-1][0]:.1f} s", flush=True)
-    clock, processor = (
-        {name: statistics.median(run[which] for run in runs) for name, runs in taken.items()} for which in (0, 1)
-    )
-    return clock, processor, results
+    samples = {name: ([clock for clock, _ in runs], [cpu for _, cpu in runs]) for name, runs in taken.items()}
+    return samples, results
 
 
 def peak_memory(shape: str, kind: str, name: str, tasks: int, examples: int) -> tuple[float, float]:
@@ -341,13 +344,14 @@ def matmul_rate(case: Problem) -> float:
     return 2 * rows * width * 4 * width / statistics.median(each)
 
 
-def report(shape: str, kind: str, tasks: int, examples: int, passes: int) -> None:
+def report(shape: str, kind: str, tasks: int, examples: int, passes: int, record: Record) -> None:
     """Measure one shape and kind, and print the results."""
     low, high = LENGTHS[kind]
     print(f"{shape}, {kind}: {tasks} tasks of 2 × {examples} examples of {low} to {high} tokens", flush=True)
     case = problem(shape, kind, tasks, examples)
     step_of(OURS)(problem(shape, kind, 1, 1))
-    clock, processor, results = times(case, passes)
+    samples, results = times(case, passes)
+    clock, processor = ({name: statistics.median(both[which]) for name, both in samples.items()} for which in (0, 1))
     rate = matmul_rate(case)
     print(f"  ours and the reference, first order, relative differences: {equality(results[OURS], results[REFERENCE])}")
     print(f"  the same for one task in float64: {equality_in_doubles(shape, kind)}")
@@ -393,6 +397,14 @@ def report(shape: str, kind: str, tasks: int, examples: int, passes: int) -> Non
         f"{theirs / flops:.1f} × as many, {theirs / clock[REFERENCE] / 1e9:.0f} GFLOP/s",
         flush=True,
     )
+    for name, (seconds, cpu_seconds) in samples.items():
+        size = {"shape": shape, "kind": kind, "tasks": tasks, "examples": examples, "threads": torch.get_num_threads()}
+        figures = {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mb": peaks[name][0]}
+        record.add(step=name, **size, **figures, peak_over_model_mb=peaks[name][1])
+    record.add(
+        step="products", shape=shape, kind=kind, flops=flops, reference_flops=theirs, plain_flops_per_second=rate,
+        steps_per_second={"1": alone, "2": together},
+    )  # fmt: skip
 
 
 def report_precision(passes: int) -> None:
@@ -453,6 +465,7 @@ def main() -> None:
     parser.add_argument("--precision", action="store_true", help="only compare float32 and bfloat16")
     parser.add_argument("--peak", choices=[REFERENCE, *STEPS, *LOW], help="only print the peak memory of this step")
     options = parser.parse_args()
+    given = argparse.Namespace(**vars(options))
     if options.quick:
         options.tasks, options.examples = options.tasks or 2, options.examples or 16
         options.shape, options.kind = options.shape or ["d256"], options.kind or ["sp"]
@@ -465,6 +478,7 @@ def main() -> None:
         rate = rank_of_steps(shapes[0], kinds[0], options.tasks, options.examples)
         print(rate if rate is not None else "", end="")
         return
+    record = Record(__file__, parser, given)
     print(f"{os.cpu_count()} cores, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
     if options.precision:
         torch.set_num_threads(1)
@@ -473,7 +487,8 @@ def main() -> None:
     for shape in shapes:
         for kind in kinds:
             tasks, examples = SIZES[shape]
-            report(shape, kind, options.tasks or tasks, options.examples or examples, options.passes)
+            report(shape, kind, options.tasks or tasks, options.examples or examples, options.passes, record)
+    record.write()
 
 
 if __name__ == "__main__":

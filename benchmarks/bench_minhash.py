@@ -21,6 +21,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from records import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -150,6 +151,7 @@ def main() -> None:
     there = {
         name: keys for name, (library, keys) in CONTENDERS.items() if importlib.util.find_spec(library) is not None
     }
+    record = Record(__file__, parser, arguments)
     texts = corpus(arguments.documents)
     megabytes = sum(map(len, texts)) / 1e6
     exact = similarities(texts)
@@ -175,6 +177,8 @@ def main() -> None:
             f"{name:24} {megabytes / middle[name]:7.2f} MB/s a core   time {middle[name] / middle['ours']:6.2f} × ours"
             f"   found {len(found[name]):,}   recall {recall:.3f}   precision {precision:.3f}"
         )
+        record.add(way=name, text_mb=megabytes, cpu_seconds=seconds[name], recall=recall, precision=precision)
+    record.write()
 
 
 if __name__ == "__main__":

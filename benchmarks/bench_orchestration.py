@@ -16,6 +16,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from records import Record
+
 WORKERS = 2
 
 
@@ -90,10 +92,10 @@ def start_prefect(scratch):
     wait_until_ready(server, log)
 
 
-def compare(scratch, count, rounds):
+def compare(scratch, count, rounds, record):
     # The database is made once per workspace and is not counted.
-    make_database = f"from benchmarks.bench_orchestration import *; start_prefect(Path({str(scratch)!r}))"
-    subprocess.run([sys.executable, "-c", make_database], check=True, cwd=Path(__file__).parents[1])
+    make_database = f"from bench_orchestration import *; start_prefect(Path({str(scratch)!r}))"
+    subprocess.run([sys.executable, "-c", make_database], check=True, cwd=Path(__file__).parent)
     start, _ = timed(start_prefect, scratch)
     from tasks.stage.contract import Shard
     from tasks.stage.workers import worker_processes
@@ -108,6 +110,9 @@ def compare(scratch, count, rounds):
             seconds, records = timed(prefect_stage, scratch / f"prefect-{index}", shards)
             orchestrated.append(seconds)
             assert records == expected, "the two ways disagree"
+    samples = {"plain loop": plain, "Prefect fan-out": orchestrated, "starting Prefect": [start]}
+    for way, seconds in samples.items():
+        record.add(way=way, shards=count, workers=WORKERS, seconds=seconds)
     loop, fan_out = statistics.median(plain), statistics.median(orchestrated)
     print(f"{count} shards, {WORKERS} workers, medians of {rounds} alternating rounds (aim: at most 1.1 x as long)")
     print(f"  plain loop            {loop:8.2f} s")
@@ -116,7 +121,7 @@ def compare(scratch, count, rounds):
     print(f"  start and fan-out     {start + fan_out:8.2f} s   {(start + fan_out) / loop:.3f} x as long")
 
 
-def quick_commands(rounds):
+def quick_commands(rounds, record):
     supmer = str(Path(sys.executable).parent / "supmer")
     if subprocess.run([supmer, "status"], capture_output=True, check=False).returncode:
         print("  not timed: this workspace is not up to date; run `supmer run` first")
@@ -124,6 +129,7 @@ def quick_commands(rounds):
     for arguments, aim in ((["--help"], 0.5), (["status"], 2.0), (["run"], 2.0)):
         seconds = [timed(subprocess.check_output, [supmer, *arguments])[0] for _ in range(rounds)]
         print(f"  supmer {' '.join(arguments):<12} {statistics.median(seconds):8.2f} s   aim: under {aim} s")
+        record.add(way=f"supmer {' '.join(arguments)}", seconds=seconds, aim=aim)
 
 
 def main():
@@ -131,10 +137,12 @@ def main():
     parser.add_argument("--shards", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
+    record = Record(__file__, parser, arguments)
     with tempfile.TemporaryDirectory() as scratch:
-        compare(Path(scratch), arguments.shards, arguments.rounds)
+        compare(Path(scratch), arguments.shards, arguments.rounds, record)
     print("quick commands, in this workspace")
-    quick_commands(arguments.rounds * 3)
+    quick_commands(arguments.rounds * 3, record)
+    record.write()
 
 
 if __name__ == "__main__":

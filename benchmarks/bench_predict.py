@@ -29,6 +29,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from peft import PeftModel  # noqa: E402
+from records import Record  # noqa: E402
 from torch import Tensor  # noqa: E402
 from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration  # noqa: E402
 
@@ -151,7 +152,7 @@ if bfloat16_units(torch.device("cpu")):
     WAYS[LOW] = lambda case: our_scores(replace(case, ours=case.low))
 
 
-def report(folder: Path | None, texts: str, words: str, examples: int, passes: int) -> None:
+def report(folder: Path | None, texts: str, words: str, examples: int, passes: int, record: Record) -> None:
     case = problem(folder, examples, LENGTHS[texts], LABELS[words])
     low, high = LENGTHS[texts]
     print(f"{texts} ({low} to {high} tokens), {words}: {examples} examples", flush=True)
@@ -174,6 +175,11 @@ def report(folder: Path | None, texts: str, words: str, examples: int, passes: i
             f"clock, {processor_time[PLAIN] / processor_time[name]:5.2f} × by processor time"
         )
     print(f"  ours against PEFT sorted: {processor_time[SORTED] / processor_time[OURS]:.2f} × by processor time")
+    for name, runs in taken.items():
+        clocks, cpu = map(list, zip(*runs, strict=True))
+        size = {"texts": texts, "labels": words, "examples": examples, "threads": torch.get_num_threads()}
+        apart = float(np.abs(results[name] - results[OURS]).max())
+        record.add(way=name, **size, seconds=clocks, cpu_seconds=cpu, largest_difference=apart)
     if LOW in WAYS:
         faster = processor_time[OURS] / processor_time[LOW]
         met = "met" if faster >= PRECISION_AIM else "missed"
@@ -203,13 +209,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--quick", action="store_true", help="32 examples, short texts and two labels only")
     options = parser.parse_args()
+    record = Record(__file__, parser, options)
     if options.quick:
         options.examples, options.texts, options.labels = 32, ["short texts"], [next(iter(LABELS))]
     torch.set_num_threads(options.threads)
     print(f"{os.cpu_count()} cores, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
     for texts in options.texts or LENGTHS:
         for words in options.labels or LABELS:
-            report(options.backbone, texts, words, options.examples, options.passes)
+            report(options.backbone, texts, words, options.examples, options.passes, record)
+    record.write()
 
 
 if __name__ == "__main__":

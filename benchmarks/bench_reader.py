@@ -24,6 +24,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as `supmer` sets it
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 import torch  # noqa: E402
+from records import Record  # noqa: E402
 from transformers import T5Config, T5ForConditionalGeneration  # noqa: E402
 
 from model.text.tokenization import TemplateTokenizer  # noqa: E402
@@ -147,10 +148,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_tasks(folder, texts, options.tasks, options.size)
-        report(folder, tokenizer, options)
+        record = Record(__file__, parser, options)
+        report(folder, tokenizer, options, record)
+        record.write()
 
 
-def report(folder: Path, tokenizer: TemplateTokenizer, options: argparse.Namespace) -> None:
+def report(folder: Path, tokenizer: TemplateTokenizer, options: argparse.Namespace, record: Record) -> None:
     """Measure, interleaved, and print the results."""
     print(f"{options.tasks} tasks of 2 × {options.size}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     start = time.perf_counter()
@@ -187,6 +190,10 @@ def report(folder: Path, tokenizer: TemplateTokenizer, options: argparse.Namespa
             f"{name}: {1 / each:.1f} tasks/s, {tokens / clock:,.0f} tokens/s, {1000 * own:.0f} ms of processor time "
             f"per task; {step / each:.1f} × as fast as the meta step by the clock, {work / own:.1f} × by processor time"
         )
+    counts = {"meta step": tasks, "reader": TASKS * options.steps, "reader with partners": TASKS * options.steps}
+    counts["meta step fed by the reader"] = tasks
+    for (name, count), runs in zip(counts.items(), (steps, reads, mixed, fed), strict=True):
+        record.add(way=name, tasks=count, seconds=[run[0] for run in runs], cpu_seconds=[run[1] for run in runs])
     slower = statistics.median(clock for clock, _ in fed) / tasks / step
     print(f"meta steps fed by the reader with partners: {slower:.2f} × the time with tasks in memory")
 

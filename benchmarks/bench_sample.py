@@ -23,6 +23,7 @@ import orjson
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from records import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -166,17 +167,17 @@ def _watch(pid: int, peak: list[int]) -> None:
         return
 
 
-def splitter_speed(texts: list[str], megabytes: float) -> float:
-    speeds = []
+def splitter_seconds(texts: list[str]) -> list[float]:
+    seconds = []
     for _ in range(5):
         start = time.process_time()
         for text in texts:
             sentence_spans(text)
-        speeds.append(megabytes / (time.process_time() - start))
-    return statistics.median(speeds)
+        seconds.append(time.process_time() - start)
+    return seconds
 
 
-def line(label: str, megabytes: float, runs: list[dict[str, float]]) -> None:
+def line(label: str, megabytes: float, runs: list[dict[str, float]], record: Record) -> None:
     middle = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
     index, write = middle["sample: index"], middle["sample: write"]
     rest = middle["cpu"] - index - write
@@ -185,6 +186,9 @@ def line(label: str, megabytes: float, runs: list[dict[str, float]]) -> None:
         f"{label:34} {speed}   cpu {middle['cpu']:6.1f} s (index {index:.1f}, select {rest:.1f}, write {write:.1f})"
         f"   wall {middle['wall']:6.1f} s   peak {middle['peak']:5.0f} MB   {middle['sentences']:,.0f} sentences"
     )
+    samples = {"cpu_seconds": "cpu", "seconds": "wall", "peak_mb": "peak"}
+    row = {name: [run[key] for run in runs] for name, key in samples.items()}
+    record.add(way=label.strip(), text_mb=megabytes, sentences=runs[0]["sentences"], **row)
 
 
 def main() -> None:
@@ -202,25 +206,28 @@ def main() -> None:
     if not arguments.corpus.is_dir():
         print(f"{arguments.corpus}: no corpus there: skipped (give one with --corpus)")
         return
+    record = Record(__file__, parser, arguments)
     texts = [text for _, text in texts_of(arguments.corpus)]
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
-    print(
-        f"{'sentence splitter':34} {splitter_speed(texts, megabytes):6.1f} MB/s per core   {megabytes:.0f} MB of text"
-    )
+    seconds = splitter_seconds(texts)
+    record.add(way="sentence splitter", text_mb=megabytes, cpu_seconds=seconds)
+    speed = megabytes / statistics.median(seconds)
+    print(f"{'sentence splitter':34} {speed:6.1f} MB/s per core   {megabytes:.0f} MB of text")
     del texts
     runs: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     for _ in range(arguments.runs):
         for near, kept in runs.items():
             kept.append(measured(arguments.corpus, near))
-    line("stage, exact duplicates only", megabytes, runs[False])
-    line("stage, near duplicates too", megabytes, runs[True])
+    line("stage, exact duplicates only", megabytes, runs[False], record)
+    line("stage, near duplicates too", megabytes, runs[True], record)
     if arguments.copies:
         with tempfile.TemporaryDirectory(prefix="bench_sample_") as folder:
             repeat(arguments.corpus, Path(folder), arguments.copies)
             large = measured(Path(folder), near=True)
-        line(f"  the same, {arguments.copies} times the text", megabytes * arguments.copies, [large])
+        line(f"  the same, {arguments.copies} times the text", megabytes * arguments.copies, [large], record)
         small = statistics.median(run["peak"] for run in runs[True])
         print(f"{'peak memory, large over small':34} {large['peak'] / small:6.2f}")
+    record.write()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from peft import PromptTuningConfig, TaskType, get_peft_model  # noqa: E402
+from records import Record  # noqa: E402
 from transformers import T5Config, T5ForConditionalGeneration  # noqa: E402
 
 from model.prompt.passes import Passes  # noqa: E402
@@ -147,7 +148,7 @@ def timed(work: Callable[[], Losses]) -> tuple[float, float, Losses]:
     return time.perf_counter() - start, time.process_time() - processor, losses
 
 
-def report(case: Problem, passes: int) -> None:
+def report(shape: str, case: Problem, passes: int, record: Record) -> None:
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
     results: dict[str, Losses] = {}
     for number in range(passes):
@@ -160,6 +161,11 @@ def report(case: Problem, passes: int) -> None:
         print(f"  losses, {name} against PEFT: largest relative difference {apart[:, 0].max():.0e} at the first step, "
               f"{apart.max():.0e} over all {case.steps}; last losses {results[name][:3, -1].round(4)} "
               f"and {results[PEFT][:3, -1].round(4)}")  # fmt: skip
+    size = {"shape": shape, "runs": len(case.runs), "steps": case.steps, "threads": torch.get_num_threads()}
+    for name, runs in taken.items():
+        clocks, cpu = map(list, zip(*runs, strict=True))
+        apart = float(np.abs(results[name] / results[PEFT] - 1).max())
+        record.add(way=name, **size, seconds=clocks, cpu_seconds=cpu, largest_difference=apart)
     medians = {name: [statistics.median(values) for values in zip(*runs, strict=True)] for name, runs in taken.items()}
     for name, (clock, processor) in medians.items():
         print(
@@ -188,12 +194,17 @@ def main() -> None:
     parser.add_argument("--shots", type=int, default=16)
     parser.add_argument("--prompt-tokens", type=int, default=100)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--quick", action="store_true", help="d256 only, one pass of two steps")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    record = Record(__file__, parser, options)
+    if options.quick:
+        options.shape, options.passes, options.steps = ["d256"], 1, 2
     print(f"{os.cpu_count()} cores, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
     for shape in options.shape or list(SHAPES):
         print(f"{shape}: {len(SEEDS)} seeds × {len(RATES)} rates, {options.steps} steps, P = {options.prompt_tokens}")
-        report(problem(shape, options.prompt_tokens, options.shots, options.steps), options.passes)
+        report(shape, problem(shape, options.prompt_tokens, options.shots, options.steps), options.passes, record)
+    record.write()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ between the marks of the page is replaced; figures go beside it, as SVG files.
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,12 +16,13 @@ sys.path.insert(0, str(ROOT))
 import duckdb  # noqa: E402
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
+from pages import table, with_part  # noqa: E402
 
 from tasks.report.parts import Lines, Point, Series  # noqa: E402
 from tasks.report.plots import lines  # noqa: E402
 
 PAGE, FIGURES = ROOT / "docs" / "study.md", ROOT / "docs" / "study"
-START, END = "<!-- trials: made by benchmarks/study_page.py -->", "<!-- end of trials -->"
+PROGRAM = "benchmarks/study_page.py"
 STYLE = """<style>text{font:11px sans-serif;fill:#444}.panel-title{font-weight:bold}.grid{stroke:#ddd}
 path,polyline{fill:none;stroke-width:1.6}.band{opacity:.15;stroke:none}""" + "".join(
     f".s{number} path,path.s{number},.s{number}{{stroke:{colour}}}text.s{number}{{stroke:none;fill:{colour}}}"
@@ -43,12 +43,8 @@ def main() -> None:
         parts = [learning_table(rows), tuning_table(rows)]
         FIGURES.mkdir(exist_ok=True)
         parts += [f"![{title}](study/{name}.svg)" for name, title in figures(connection, folder, rows)]
-    page = PAGE.read_text("utf-8")
-    block = "\n\n".join(part for part in parts if part)
-    made = re.sub(
-        f"{re.escape(START)}.*?{re.escape(END)}", lambda _: f"{START}\n\n{block}\n\n{END}", page, flags=re.DOTALL
-    )
-    PAGE.write_text(made, "utf-8")
+    content = "\n\n".join(part for part in parts if part)
+    PAGE.write_text(with_part(PAGE.read_text("utf-8"), "trials", PROGRAM, content), "utf-8")
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[Row]:
@@ -60,10 +56,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[Row]:
 def learning_table(rows: Sequence[Row]) -> str:
     """Return a table of what each training learned: held-out accuracy by kind."""
     seen: dict[tuple[str, str], Row] = {(row["trial"], row["start"]): row for row in rows if row["held_out"]}
-    lines_ = [
-        "| trial | prompt | steps | best | tokens | held-out loss | right, % by kind |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines_ = []
     for (trial, start), row in seen.items():
         kinds = ", ".join(f"{kind} {100 * right:.0f}" for kind, right in sorted(_json(row["held_out"]).items()))
         cells = (
@@ -75,8 +68,8 @@ def learning_table(rows: Sequence[Row]) -> str:
             f"{row['held_out_loss']:.3f}",
             kinds,
         )
-        lines_.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines_)
+        lines_.append(cells)
+    return table(("trial", "prompt", "steps", "best", "tokens", "held-out loss", "right, % by kind"), lines_)
 
 
 def _json(text: str) -> dict[str, float]:
@@ -126,14 +119,14 @@ def interval(differences: NDArray[np.float64], draws: int = DRAWS) -> tuple[floa
 def tuning_table(rows: Sequence[Row]) -> str:
     """Return a table of what tuning makes of each start, against PT from normal noise and from vocabulary rows."""
     rates = best_rates(rows)
-    titles = "| trial | start | rate | area | end | area − PT normal | area − PT vocabulary |"
-    lines_ = [titles, "|---|---|---|---|---|---|---|"]
+    titles = ("trial", "start", "rate", "area", "end", "area − PT normal", "area − PT vocabulary")
+    lines_ = []
     for (trial, start), rate in rates.items():
         own = [row for row in rows if (row["trial"], row["start"], row["rate"]) == (trial, start, rate)]
         area, end = (100 * float(np.mean([value(row) for row in own])) for value in (_area, _end))
         against = [_against(rows, trial, start, other) for other in ("normal", "vocabulary")]
-        lines_.append(f"| {trial} | {start} | {rate:g} | {area:.1f} | {end:.1f} | {' | '.join(against)} |")
-    return "\n".join(lines_) if rates else ""
+        lines_.append((trial, start, f"{rate:g}", f"{area:.1f}", f"{end:.1f}", *against))
+    return table(titles, lines_) if rates else ""
 
 
 def _area(row: Row) -> float:

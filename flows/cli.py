@@ -19,6 +19,7 @@ VERBS = {
     "ui": "open Prefect's interface to the runs of this workspace in a browser",
     "serve": "run the pipeline on a schedule",
     "status": "show which stages are fresh, which are not, and why",
+    "cost": "estimate tokens, memory, disk and time of each stage before it runs",
     "why": "explain why one stage is fresh or stale",
     "accept": "record that a result stands although its code changed",
     "dag": "print the pipeline as text or Mermaid",

@@ -15,7 +15,7 @@ from flows.completion import stage_names
 from flows.dvc_state.local_inputs import in_columns, is_local
 from flows.dvc_state.recovery import mend
 from flows.lock import workspace_lock
-from flows.options import place_options, print_json, set_option, stage_option
+from flows.options import PARAMS_FILE, place_options, print_json, set_option, stage_option
 from flows.retries import Retries, retry_options
 from flows.run.outcome import Outcome
 from flows.run.session import Session, open_session
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @stage_option("--until", "end", help="Leave out the stages after STAGE.")
 @stage_option("--force", "forced", multiple=True, help="Run STAGE even if it is fresh.")
 @click.option("--dry-run", is_flag=True, help="Only print what would run, and why.")
+@click.option("--cost", is_flag=True, help="With --dry-run: estimate what the stages that would run cost here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON; progress goes to standard error.")
 @place_options
 @retry_options(times=0, seconds=10)
@@ -44,6 +45,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
     end: str | None,
     forced: tuple[str, ...],
     dry_run: bool,
+    cost: bool,
     as_json: bool,
     runner: str,
     address: str | None,
@@ -60,14 +62,18 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
       supmer run                             everything that is not fresh
       supmer run sample                      sample and what it needs
       supmer run --force sample --dry-run    what that would do
+      supmer run --dry-run --cost            and how long it would take
       supmer run metatrain --ranks 2         train with two processes
       supmer run --retries 3                 try a failed stage again, from its finished shards
       supmer run --json | jq '.[].verdict'   what became of each stage, for a program
       supmer run -S sample.budget_mb=5       change a parameter (kept in params.yaml), then run
     """
+    if cost and not dry_run:
+        raise click.UsageError("--cost goes with --dry-run.")
     if dry_run:
         session = open_session(settings, keep=False)
-        _say_plan(session, _chosen(session.pipeline, stages, start, end, forced), forced, as_json=as_json)
+        nodes = _chosen(session.pipeline, stages, start, end, forced)
+        _say_plan(session, nodes, forced, cost=cost, as_json=as_json)
         return
     root = enter()
     from flows.dvc_state.dag import Pipeline
@@ -150,11 +156,22 @@ def _tell_all(outcomes: Sequence[Outcome]) -> None:
         click.echo(outcome.line(width))
 
 
-def _say_plan(session: Session, nodes: Sequence[Node], forced: Sequence[str], *, as_json: bool) -> None:
+def _say_plan(session: Session, nodes: Sequence[Node], forced: Sequence[str], *, cost: bool, as_json: bool) -> None:
     from flows.run.plan import plan, print_steps
 
     steps = plan(session, nodes, forced)
+    running = [step.stage for step in steps if step.action == "run" and not is_local(step.stage)]
+    estimated = None
+    if cost and running:
+        from flows.commands.cost import run_cost
+
+        estimated = run_cost(session.root, session.params, PARAMS_FILE, None, None, running)
     if as_json:
-        print_json([step.as_json() for step in steps])
+        costs = {stage.stage: stage.as_json() for stage in estimated.stages} if estimated else {}
+        print_json([step.as_json() | ({"cost": costs.get(step.stage)} if cost else {}) for step in steps])
         return
     print_steps(steps)
+    if estimated:
+        from flows.commands.cost import show
+
+        show(estimated, explain=False, as_json=False)

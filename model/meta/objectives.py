@@ -26,9 +26,9 @@ from model.prompt.memory import graph_bytes, halved, within_memory
 from model.prompt.passes import Passes
 from model.prompt.regularizer import GradientRegularizer
 from model.prompt.rows import Row
+from model.prompt.sizes import GRAPH_SHARE
 from model.text.tokenized_tasks import Example, Task
 
-GRAPH_SHARE = 0.25  # of the device's memory, for kept graphs
 Result = TypeVar("Result")
 
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from model.prompt.passes import Passes
 from model.prompt.rows import Row, chunked
+from model.prompt.sizes import SMALLEST_CHUNK
 from model.t5.backbone import attention_kernel, computing
 
 PROBE_TOKENS = 1024  # tokens of the chunk that is measured
-SMALLEST_CHUNK = 64  # tokens; a chunk always holds at least one row
 Result = TypeVar("Result")
 
 

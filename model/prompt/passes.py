@@ -15,15 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from model.prompt.parallel_chunks import side_by_side
 from model.prompt.rows import Centroids, EncoderInputs, Row, chunked, decoder_inputs, encoder_inputs
+from model.prompt.sizes import CHUNK_TOKENS, LOW_CHUNK_TOKENS, TUNING_TOKENS
 from model.t5.backbone import Backbone, attention_kernel, computing
 from model.text.tokenized_tasks import NO_LOSS, Example
-
-CHUNK_TOKENS = {"cpu": 768, "cuda": 32_768}
-LOW_CHUNK_TOKENS = {
-    "cpu": 1152,
-    "cuda": 32_768,
-}  # in bfloat16: activations are smaller, and the decoder counts for more
-TUNING_TOKENS = {"cpu": 2048, "cuda": 32_768}  # no graph is kept, and more rows share one read of the output matrix
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")

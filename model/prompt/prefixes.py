@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.prompt.passes import TUNING_TOKENS, Passes, Reader, Result
+from model.prompt.passes import Passes, Reader, Result
 from model.prompt.rows import EncoderInputs, Row, encoder_inputs
+from model.prompt.sizes import TUNING_TOKENS
 from model.t5.backbone import Backbone
 from model.t5.fast_t5 import FAMILY, FastT5
 from model.t5.prefix_attention import PLACES, AttentionShape, Place, Prefixes

@@ -28,7 +28,7 @@ from storage.task_formats import FORMATS, SPLITS
 # serve as a wrong answer from the same document.
 TEXTS_FOR_DISTANT = 4
 
-_MEMORY = "512MB"
+_MEMORY = "256MB"
 _BATCH_ROWS = 65_536
 _SUMMARY = "pool.json"
 _SENTENCE_KINDS = {"document": "i4", "index": "i4", "key": "u8", "sp": "i4", "mc": "i4", "ss": "i4"}

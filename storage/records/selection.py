@@ -16,7 +16,7 @@ from storage.atomic import remove
 from storage.parquet import count_rows
 from storage.scratch import scratch_database
 
-_MEMORY = "256MB"
+_MEMORY = "128MB"  # twice as much saves a sixth of the time at 800,000 documents; 2.4 million need no more
 _BATCH_ROWS = 65_536
 _PREFIX = 4  # hex digits of the document id: the limit of the budget is searched for in 65,536 bins
 

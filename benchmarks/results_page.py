@@ -1,0 +1,362 @@
+"""Make the tables of docs/results.md from benchmarks/records/: `python benchmarks/results_page.py`.
+
+Each table stands between two comments; the text around them is written by hand, without figures. `--check` changes
+nothing and fails if a table is not what the records give. `--headline` also prints the table of headline ratios.
+"""
+
+import argparse
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from pages import part_names, table, with_part, without_parts
+from records import ROOT, Row, read
+
+PAGE, PROGRAM = ROOT / "docs" / "results.md", "benchmarks/results_page.py"
+OLDER = "## Older figures"
+UNITS = r"(?:s|ms|min|h|[kMGT]i?B|×|%|[GTP]?FLOP|sentences|examples|vectors|tasks|steps)"
+FIGURE = re.compile(rf"\d[\d.,]*(?: \w)?\s?{UNITS}(?:/s)?(?![\w-])")
+
+
+def main() -> None:
+    """Write the page, or check it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a table is out of date")
+    parser.add_argument("--headline", action="store_true", help="print the table of headline ratios")
+    options = parser.parse_args()
+    page = PAGE.read_text("utf-8")
+    made = filled(page)
+    if options.headline:
+        print(headline())
+    if not options.check:
+        PAGE.write_text(made, "utf-8")
+    elif problems := [*typed_figures(page), *([] if page == made else [f"{PAGE.name}: out of date: run {PROGRAM}"])]:
+        raise SystemExit("\n".join(problems))
+
+
+def filled(page: str) -> str:
+    """Return the page with every table made from the records."""
+    for name in part_names(page, PROGRAM):
+        page = with_part(page, name, PROGRAM, TABLES[name]())
+    return page
+
+
+def typed_figures(page: str) -> list[str]:
+    """Return the lines with a table or a figure outside the generated parts and the section of older figures."""
+    kept = without_parts(page).partition(OLDER)[0]
+    lines = [line for line in kept.splitlines() if line.startswith("|") or FIGURE.search(_without_code(line))]
+    return [f"{PAGE.name}: typed by hand, not from a record: {line[:100]}" for line in lines]
+
+
+def _without_code(line: str) -> str:
+    return re.sub(r"`[^`]*`", "", line)
+
+
+def sources(records: Sequence[Row]) -> str:
+    """Return a line for each record: its command, machine, load, date and commit."""
+    if not records:
+        return "No record yet."
+    lines = []
+    for record in records:
+        machine, (before, after) = record["machine"], record["load"]
+        where = f"{machine['processor']}, {machine['usable_cores']} of {machine['cores']} cores"
+        when = f"load {before:.1f} to {after:.1f}, {record['date'][:10]}, commit {record['commit']}"
+        lines.append(f"`{record['command']}` ({where}, {when})")
+    return "  \n".join(lines)
+
+
+def rows_of(benchmark: str, *keys: str) -> tuple[list[Row], dict[tuple[Any, ...], Row]]:
+    """Return the records of a benchmark that are in use, and their rows by the values of some keys, the newest of each.
+
+    A record is in use if it has a row that no newer record replaces.
+    """
+    rows: dict[tuple[Any, ...], tuple[int, Row]] = {}
+    records = read(benchmark)
+    for number, record in enumerate(records):
+        for row in record["rows"]:
+            rows[tuple(row.get(key) for key in keys)] = (number, row)
+    used = {number for number, _ in rows.values()}
+    return [record for number, record in enumerate(records) if number in used], {
+        key: row for key, (_, row) in rows.items()
+    }
+
+
+def middle(row: Row, name: str) -> float:
+    """Return the median of a row's samples."""
+    return statistics.median(row[name])
+
+
+def part(records: Sequence[Row], columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table below the sources of its figures."""
+    return f"{sources(records)}\n\n{table(columns, rows)}" if rows else sources(records)
+
+
+def cluster() -> str:
+    """Return the table of k-means and of assignment."""
+    records, rows = rows_of("cluster", "way", "rows")
+    shown = []
+    for (way, count), row in rows.items():
+        speed = f"{count / middle(row, 'cpu_seconds'):,.0f} vectors/s" if way == "assignment" else ""
+        peak = f"{row['peak_mb']:.0f} MB" if "peak_mb" in row else ""
+        inertia = f"{row['inertia']:,.0f}" if "inertia" in row else ""
+        shown.append((way, f"{count:,}", seconds(row), f"{middle(row, 'cpu_seconds'):.1f} s", inertia, speed, peak))
+    return part(records, ("", "vectors", "time", "processor time", "inertia", "speed per core", "peak memory"), shown)
+
+
+def seconds(row: Row) -> str:
+    """Return the median time by the clock, as text."""
+    value = middle(row, "seconds")
+    return f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
+
+
+def embed() -> str:
+    """Return the table of the embed stage against a bare encoder."""
+    records, rows = rows_of("embed", "sentences", "way")
+    speeds = {key: key[0] / middle(row, "seconds") for key, row in rows.items()}
+    shown = []
+    for (count, way), speed in speeds.items():
+        bare = speeds[count, "SentenceTransformer.encode"]
+        shown.append((way, f"{count:,}", f"{speed:.0f}", f"{speed / bare:.2f} ×"))
+    return part(records, ("", "sentences", "sentences/s", "against the bare encoder (aim 1.1)"), shown)
+
+
+def growth() -> str:
+    """Return the table of how stages grow with the text."""
+    records, rows = rows_of("growth", "stage", "text_mb")
+    stages: dict[str, list[Row]] = {}
+    for (stage, _), row in sorted(rows.items(), key=lambda item: item[0][1]):
+        stages.setdefault(stage, []).append(row)
+    shown = []
+    for stage, (small, *_, large) in stages.items():
+        before, after = middle(small, "cpu_seconds"), middle(large, "cpu_seconds")
+        ratio = f"{after / before:.1f} (of {large['text_mb'] / small['text_mb']:.1f} × the text)"
+        shown.append((stage, f"{before:.1f} s", f"{after:.1f} s", ratio))
+    return part(records, ("stage", "processor time, less text", "more text", "growth"), shown)
+
+
+def materialize() -> str:
+    """Return the table of making tasks."""
+    records, rows = rows_of("materialize", "sentences")
+    shown = []
+    for (count,), row in sorted(rows.items()):
+        whole = middle(row, "seconds")
+        drawn, all_ = (row["examples"] / spent for spent in (middle(row, "draw_seconds"), whole))
+        core = row["examples"] / middle(row, "worker_cpu_seconds")
+        speeds = (f"{speed:,.0f}" for speed in (drawn, all_, core))
+        shown.append(
+            (f"{count:,}", seconds(row), *speeds, f"{row['peak_mb']:.0f} MB", f"{row['mapped_peak_mb']:.0f} MB")
+        )
+    columns = ("sentences", "time", "examples/s drawn", "examples/s, whole stage", "per core of the workers")
+    return part(records, (*columns, "peak memory", "with mapped pages"), shown)
+
+
+def cost() -> str:
+    """Return the table of estimates against measured runs of profiles."""
+    records, rows = rows_of("cost", "profile", "stage")
+    shown = []
+    for (profile, stage), row in rows.items():
+        cells = [profile, stage, seconds(row), f"{row['estimated_seconds']:.1f} s"]
+        cells.append(f"{row['estimated_seconds'] / middle(row, 'seconds'):.2f}")
+        if "peak_mb" in row:
+            memory = (row["peak_mb"], row["estimated_mb"])
+            cells += [*(f"{amount / 1000:.2f} GB" for amount in memory), f"{memory[1] / memory[0]:.2f}"]
+        shown.append([*cells, *[""] * (8 - len(cells))])
+    columns = ("profile", "stage", "time", "estimated", "ratio (aim 0.67 to 1.5)")
+    return part(records, (*columns, "peak memory", "estimated", "ratio (aim 0.77 to 1.3)"), shown)
+
+
+def scale() -> str:
+    """Return the table of the stages at millions of sentences."""
+    records, rows = rows_of("scale", "stage", "sentences")
+    smallest = {stage: min(count for name, count in rows if name == stage) for stage, _ in rows}
+    shown = []
+    for (stage, count), row in sorted(rows.items(), key=lambda item: (STAGES.index(item[0][0]), item[0][1])):
+        first = rows[stage, smallest[stage]]
+        cost = middle(row, "cpu_seconds") / count * 1e6
+        growth_ = f"{cost / (middle(first, 'cpu_seconds') / smallest[stage] * 1e6):.2f} ×"
+        alike = row.get("peak_without_files") == first.get("peak_without_files")
+        memory = f"{row['peak_mb'] / first['peak_mb']:.2f} ×" if alike else "with pages of mapped files: not comparable"
+        shown.append(
+            (
+                stage,
+                f"{count:,}",
+                seconds(row),
+                f"{middle(row, 'cpu_seconds'):,.0f} s",
+                f"{cost:.1f} s",
+                growth_,
+                f"{row['peak_mb']:,.0f} MB",
+                memory,
+            )
+        )
+    columns = ("stage", "sentences", "time", "processor time", "for a million", "of the smallest's (linear: 1)")
+    return part(records, (*columns, "peak memory", "of the smallest's (aim: at most 1.5)"), shown)
+
+
+STAGES = ("sample", "cluster", "materialize")
+
+
+def meta_step() -> str:
+    """Return the table of meta steps against the released structure."""
+    records, rows = rows_of("meta_step", "shape", "kind", "tasks", "examples", "threads", "step")
+    shown = [line for *_, line in _meta_steps(rows)]
+    columns = (
+        "model, kind",
+        "tasks × examples, threads",
+        "step",
+        "time",
+        "× as fast as the reference",
+        "of its memory",
+    )
+    return part(records, columns, shown)
+
+
+def _meta_steps(rows: dict[tuple[Any, ...], Row]) -> Iterator[tuple[tuple[Any, ...], float, float, tuple[str, ...]]]:
+    """Yield the key, the speed and the memory relative to the reference, and the line of each step."""
+    for key, row in rows.items():
+        shape, kind, tasks, examples, threads, step = key
+        if step == "products":
+            continue
+        reference = rows[*key[:-1], "reference"]
+        faster = middle(reference, "seconds") / middle(row, "seconds")
+        memory = row["peak_mb"] / reference["peak_mb"]
+        size = f"{tasks} × {examples}, {threads}"
+        yield (
+            key,
+            faster,
+            memory,
+            (f"{shape}, {kind}", size, step, f"{middle(row, 'seconds'):.2f} s", f"{faster:.2f}", f"{memory:.3f}"),
+        )
+
+
+def minhash() -> str:
+    """Return the table of MinHash implementations."""
+    records, rows = rows_of("minhash", "way")
+    shown = [
+        (
+            way,
+            f"{row['text_mb'] / middle(row, 'cpu_seconds'):.1f} MB/s",
+            f"{row['recall']:.3f}",
+            f"{row['precision']:.3f}",
+        )
+        for (way,), row in rows.items()
+    ]
+    return part(records, ("", "text per second of processor time", "recall", "precision"), shown)
+
+
+def orchestration() -> str:
+    """Return the table of what Prefect costs, and of the quick commands."""
+    records, rows = rows_of("orchestration", "way")
+    shown = []
+    for (way,), row in rows.items():
+        loop = rows.get(("plain loop",))
+        aim = f"aim {row['aim']:g} s" if "aim" in row else ""
+        against = f"{middle(row, 'seconds') / middle(loop, 'seconds'):.2f} ×" if "shards" in row and loop else aim
+        shown.append((way, f"{middle(row, 'seconds'):.2f} s", against))
+    return part(records, ("", "time", "against the plain loop (aim of the fan-out: 1.1)"), shown)
+
+
+def predict() -> str:
+    """Return the table of prediction against PEFT."""
+    records, rows = rows_of("predict", "texts", "labels", "threads", "way")
+    shown = []
+    for (texts, labels, threads, way), row in rows.items():
+        plain = rows[texts, labels, threads, "PEFT, a pass for each label"]
+        clock, cpu = (middle(plain, name) / middle(row, name) for name in ("seconds", "cpu_seconds"))
+        speed = f"{row['examples'] / middle(row, 'seconds'):.1f}"
+        shown.append((f"{texts}, {labels}", threads, way, speed, f"{clock:.2f} ×", f"{cpu:.2f} ×"))
+    return part(records, ("", "threads", "way", "examples/s", "by the clock", "by processor time"), shown)
+
+
+def reader() -> str:
+    """Return the table of the task reader."""
+    records, rows = rows_of("reader", "way")
+    shown = [
+        (
+            way,
+            f"{row['tasks'] / middle(row, 'seconds'):.1f}",
+            f"{1000 * middle(row, 'cpu_seconds') / row['tasks']:.0f} ms",
+        )
+        for (way,), row in rows.items()
+    ]
+    return part(records, ("", "tasks/s", "processor time per task"), shown)
+
+
+def sample() -> str:
+    """Return the table of the sample stage."""
+    records, rows = rows_of("sample", "way")
+    shown = []
+    for (way,), row in rows.items():
+        speed = f"{row['text_mb'] / middle(row, 'cpu_seconds'):.1f} MB/s"
+        peak = f"{middle(row, 'peak_mb'):.0f} MB" if "peak_mb" in row else ""
+        shown.append((way, f"{row['text_mb']:,.0f} MB", speed, peak))
+    return part(records, ("", "text", "per second of processor time", "peak memory"), shown)
+
+
+def tuning() -> str:
+    """Return the table of tuning against PEFT."""
+    records, rows = rows_of("tuning", "shape", "threads", "way")
+    shown = []
+    for (shape, threads, way), row in rows.items():
+        peft = rows[shape, threads, "PEFT"]
+        clock, cpu = (middle(peft, name) / middle(row, name) for name in ("seconds", "cpu_seconds"))
+        shown.append(
+            (shape, threads, way, seconds(row), f"{clock:.2f} ×", f"{cpu:.2f} ×", f"{row['largest_difference']:.0e}")
+        )
+    columns = ("model", "threads", "way", "time", "by the clock (aim 1.8)", "by processor time", "losses differ by")
+    return part(records, columns, shown)
+
+
+def headline() -> str:
+    """Return the table of the headline ratios: those of `make bench-quick`."""
+    lines, used = [], []
+    for benchmark, name, select in HEADLINES:
+        for record in read(benchmark):
+            if record["arguments"] == {"quick": True}:
+                used += [record] if record not in used else []
+                lines += [(name, ratio) for ratio in select(record["rows"])]
+    return part(used, ("what", "ratio"), lines)
+
+
+def _step_ratios(rows: Sequence[Row]) -> Iterator[str]:
+    times = {row["step"]: middle(row, "seconds") for row in rows if "seconds" in row}
+    memory = {row["step"]: row["peak_mb"] for row in rows if "peak_mb" in row}
+    faster, share = times["reference"] / times["first order"], memory["first order"] / memory["reference"]
+    yield f"{faster:.1f} × as fast, {share:.3f} of the memory"
+
+
+def _second_order(rows: Sequence[Row]) -> Iterator[str]:
+    times = {row["step"]: middle(row, "seconds") for row in rows if "seconds" in row}
+    yield f"{times['second order, kept graph'] / times['first order']:.2f} × the time of the first order"
+
+
+def _against(first: str, way: str) -> Callable[[Sequence[Row]], Iterator[str]]:
+    def ratio(rows: Sequence[Row]) -> Iterator[str]:
+        times = {row["way"]: middle(row, "cpu_seconds") for row in rows}
+        yield f"{times[first] / times[way]:.2f} × as fast by processor time"
+
+    return ratio
+
+
+HEADLINES = (
+    ("meta_step", "meta step, first order, against the released structure", _step_ratios),
+    ("meta_step", "meta step, second order", _second_order),
+    ("tuning", "15 tuning runs together, against PEFT", _against("PEFT", "ours")),
+    ("predict", "prediction, against PEFT with a pass for each label", _against("PEFT, a pass for each label", "ours")),
+    ("predict", "prediction, against PEFT at its best", _against("PEFT, sorted, passes shared", "ours")),
+    (
+        "cluster",
+        "k-means, against scikit-learn's MiniBatchKMeans",
+        _against("scikit-learn MiniBatchKMeans", "the stage, one format"),
+    ),
+)
+_MADE = (cluster, cost, embed, growth, headline, materialize, meta_step, minhash, orchestration, predict, reader)
+TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (*_MADE, sample, scale, tuning)}
+
+
+if __name__ == "__main__":
+    main()

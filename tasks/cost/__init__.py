@@ -1,0 +1,1 @@
+"""Estimates of what a run costs: tokens, operations, memory, disk and time of each stage, before it runs."""
