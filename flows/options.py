@@ -129,12 +129,12 @@ def _applied(root: Path, settings: Sequence[str]) -> tuple[Document, Params, lis
 
     document = read(root / PARAMS_FILE)
     if not settings:
-        return document, _whole(document, validate(document)), []
+        return document, _whole(document), []
     from tasks.params.diff import changes
     from tasks.params.overrides import override
 
     changed = override(document, settings)
-    params = _whole(changed, validate(changed))
+    params = _whole(changed)
     try:
         before, after = validate(document).model_dump(), params.model_dump()
     except InputError:  # the settings repair an invalid file: only the written values can be compared
@@ -142,19 +142,43 @@ def _applied(root: Path, settings: Sequence[str]) -> tuple[Document, Params, lis
     return changed, params, changes(before, after)
 
 
-def _whole(document: Document, params: Params) -> Params:
-    """Return the parameters; raise InputError if the file leaves out a key.
+def _whole(document: Document) -> Params:
+    """Return the parameters; raise InputError if the file has a wrong value or leaves out a key.
 
     DVC compares what is written, and would not notice a new default.
     """
+    from tasks.params.file import validate
     from tasks.params.reference import flatten
+    from tasks.params.schema_base import shown
 
+    try:
+        params = validate(document)
+    except InputError as error:
+        raise InputError("\n".join([*_earlier_version(document), str(error)])) from None
     written = flatten(document.values)
     missing = [
-        f"{document.path.name}: {key}: is missing: add it (its default is {value})"
+        f"{document.path.name}: {key}: is missing: add it (its default is {shown(value)})"
         for key, value in flatten(params.model_dump()).items()
         if key not in written and not any(other.startswith(f"{key}.") for other in written)
     ]
     if missing:
         raise InputError("\n".join(missing))
     return params
+
+
+def _earlier_version(document: Document) -> list[str]:
+    """Return a line that says what to do with a file that has keys of an earlier version; none for other files."""
+    from tasks.params.changed_keys import changed
+    from tasks.params.reference import flatten, parameters
+
+    written = flatten(document.values)
+    if not any(changed(key.split(".")) for key in written):
+        return []
+    new = [
+        parameter.key
+        for parameter in parameters()
+        if not any(f"{key}.".startswith(f"{parameter.key}.") for key in written)
+    ]
+    lacks = f", and lacks {', '.join(new)}" if new else ""
+    advice = "correct it, or `supmer params use PROFILE` replaces it and saves yours"
+    return [f"{document.path.name}: written for an earlier version (it has the keys named below{lacks}): {advice}"]

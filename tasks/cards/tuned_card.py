@@ -35,6 +35,6 @@ Labels and their words: {labels}. Inputs are cut to {downstream["max_length"]} t
 
     supmer predict --prompt DIR --data new.jsonl
 
-A score from few examples is uncertain: look at the deviation over seeds before you rely on a score. It carries whatever
-the backbone carries, biases included.
+A score from few examples is uncertain: look at the deviation over seeds before you rely on it. The prompt carries
+whatever the backbone carries, biases included.
 """
