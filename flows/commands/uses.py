@@ -32,11 +32,11 @@ def command(document: str, *, as_json: bool) -> None:
         refuse_damaged(root, connection)
         full = find_document(connection, document.partition(":")[0])
         stages = {dataset.name: dataset.stage for dataset in datasets(root) if dataset.shards}
-        uses_by_view = [use for view in stages if (use := uses(connection, view, full)) is not None]
+        document_uses = [use for view in stages if (use := uses(connection, view, full)) is not None]
         excluded = exclusions(connection, full)
         prompts = prompts_with(root, connection, full)
     if as_json:
-        listed = [asdict(use) | {"stage": stages[use.view]} for use in uses_by_view]
+        listed = [asdict(use) | {"stage": stages[use.view]} for use in document_uses]
         click.echo(
             json.dumps(
                 {"document_id": full, "uses": listed, "excluded": excluded, "prompts": prompts}, indent=2, default=str
@@ -46,7 +46,7 @@ def command(document: str, *, as_json: bool) -> None:
     click.echo(f"document {full}")
     rows = [
         (use.view, use.rows, stages[use.view], ", ".join(use.first) + (", …" if use.rows > len(use.first) else ""))
-        for use in uses_by_view
+        for use in document_uses
     ]
     for line in table(("view", "rows", "stage", "first"), rows, (False, True, False, False), indent="  "):
         click.echo(line)
