@@ -56,11 +56,7 @@ def sync(root: Path, acquire: WantedSources) -> bool:
     """
     _remove_slots(root)
     before = _read_mapping(root)
-    sources = local_sources(acquire)
-    outputs = read_pipeline(root).artifacts() if sources else {}
-    for source in sources.values():
-        local_files(root, source)
-        _check_apart(root, source, outputs)
+    sources = check_sources(root, acquire)
     (root / LISTINGS).mkdir(exist_ok=True)
     mapping = {key: _written(source) for key, source in sources.items()}
     if before != mapping:
@@ -69,6 +65,16 @@ def sync(root: Path, acquire: WantedSources) -> bool:
         if f"{LISTINGS}/{listing.name}" not in {listing_path(key) for key in sources}:
             remove(listing)
     return before != mapping
+
+
+def check_sources(root: Path, acquire: WantedSources) -> dict[str, NamedSource]:
+    """Return the local sources by key; raise InputError if one cannot be used."""
+    sources = local_sources(acquire)
+    outputs = read_pipeline(root).artifacts() if sources else {}
+    for source in sources.values():
+        local_files(root, source)
+        _check_apart(root, source, outputs)
+    return sources
 
 
 def _written(source: NamedSource) -> str:

@@ -42,7 +42,7 @@ def _after(step: Step, above: Sequence[str], steps: Mapping[str, Step]) -> Step:
     why += tuple(reason for reason in listed if not _is_told(reason, step.why))
     others = [name for name in above if not is_local(name)]
     if others and step.action != "run":
-        why = (f"{', '.join(others)} would run before it, and may change its input",)
+        why = (f"{', '.join(others)} would run before it, and may change its input", *why)
     return Step(step.stage, "run", why)
 
 
@@ -56,6 +56,7 @@ def plan(session: Session, nodes: Sequence[Node], forced: Sequence[str] = ()) ->
     """Return a step for each stage, in order; a stage after one that would run may have to run too."""
     steps: dict[str, Step] = {}
     returning: dict[str, Any] = {}
+    changing: set[str] = set()  # stages that run, and listings that are restored as they were at an earlier time
     for node in nodes:
         freshness = assess(session.pipeline, node.name, session.what_if, returning)
         returning |= freshness.returning
@@ -63,10 +64,12 @@ def plan(session: Session, nodes: Sequence[Node], forced: Sequence[str] = ()) ->
             step = Step(node.name, "run", ("it is forced", *freshness.reasons))
         else:
             step = Step(node.name, WOULD[freshness.state], freshness.reasons)
-        above = [name for name in node.upstream if name in steps and steps[name].action == "run"]
+        above = [name for name in node.upstream if name in changing]
         if above:
             step = _after(step, above, steps)
         steps[node.name] = step
+        if step.action == "run" or (is_local(node.name) and step.action == "restore" and not freshness.returning):
+            changing.add(node.name)
     return list(steps.values())
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.dvc_state.local_inputs import sync
+from flows.dvc_state.local_inputs import check_sources, sync
 from flows.lock import is_free
 from flows.options import overlaid, persisted
 from flows.workspace import enter
@@ -41,6 +41,8 @@ def open_session(settings: Sequence[str], *, keep: bool) -> Session:
     params, supposed = overlaid(root, settings)
     if keep or (supposed is None and is_free(root)):  # a question changes nothing, least of all during a run
         sources_changed = sync(root, params.acquire)
+    elif supposed is not None:
+        check_sources(root, params.acquire)
     if keep:  # last, when nothing can be refused any more
         for line in persisted(root, settings)[1]:
             click.echo(f"params.yaml: {line}", err=True)

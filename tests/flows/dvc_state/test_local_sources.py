@@ -141,6 +141,16 @@ def test_a_listing_that_was_deleted_is_restored(workspace):
     assert reasons(workspace) == []
 
 
+def test_files_as_they_were_at_an_earlier_run_are_a_change_too(workspace):
+    third = workspace.root / "texts/third.jsonl"
+    write_corpus(third, 3, 5)
+    workspace.run("run", "acquire")
+    third.unlink()  # DVC's cache has the listing without it
+    assert reasons(workspace) == [f"acquire.corpus.own ({third.parent}) changed: 1 of 3 files (third.jsonl)"]
+    assert "acquire  restored" in workspace.run("run", "acquire")
+    assert reasons(workspace) == []
+
+
 def test_dvc_refuses_to_list_for_a_source_that_params_yaml_has_elsewhere_by_now(workspace):
     root = workspace.root
     write_corpus(root / "others/one.jsonl", 5, 5)

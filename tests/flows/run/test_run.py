@@ -136,12 +136,22 @@ def test_a_dry_run_changes_nothing(workspace):
     assert "sample   run      acquire would run before it, and may change its input" in output
 
 
+def test_a_dry_run_names_a_lost_output_after_a_stage_that_would_run(workspace):
+    shutil.rmtree(workspace.root / "data/corpus/excluded")
+    output = workspace.run("run", "--dry-run", "--force", "acquire")
+    assert "sample   run      acquire would run before it, and may change its input" in output
+    assert "output data/corpus/excluded is missing" in output
+
+
 def test_a_question_about_other_sources_leaves_the_workspace_alone(workspace):
     write_corpus(workspace.root / "others" / "one.jsonl", 5, 5)
     output = workspace.run("status", "-S", "acquire.corpus.own=path:others", expect=1)
     assert "parameter acquire.corpus.own changed: path:texts → path:others" in output
     assert up_to_date(workspace)
     assert "acquire.corpus.own: path:texts → path:others" not in workspace.run("params", "diff", "quickstart")
+    output = workspace.run("run", "--dry-run", "-S", "acquire.corpus.own=path:nowhere", expect=2)
+    assert "nowhere: no such file or folder" in output
+    assert up_to_date(workspace)
 
 
 def test_every_command_takes_settings_and_refuses_wrong_ones(workspace):
