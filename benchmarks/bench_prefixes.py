@@ -34,6 +34,7 @@ from model.t5.prefix_attention import PLACES  # noqa: E402
 from model.text.tokenized_tasks import Example, pad  # noqa: E402
 from model.tuning.runs import TuneForm, TuneRun  # noqa: E402
 from model.tuning.tuner import Tuner  # noqa: E402
+from records import Record  # noqa: E402
 
 # An odd number of layers: of an even number, PEFT gives two each the same prefix.
 SHAPE = {"d_model": 256, "d_kv": 64, "num_heads": 4, "d_ff": 1024, "num_layers": 5}
@@ -61,11 +62,15 @@ def main() -> None:
         "all": lambda: _ours(*everywhere, arguments.steps),
         "PEFT": lambda: np.array([_peft(model, run, arguments.steps) for run in decoder[1]]),
     }
+    record = Record(__file__, parser, arguments)
     losses: dict[str, Losses] = {}
     for name, way in ways.items():
         began = time.process_time()
         losses[name] = way()
-        print(f"{name:16}{(time.process_time() - began) / arguments.steps:8.2f} s of processor time a step of 15 runs")
+        seconds = (time.process_time() - began) / arguments.steps
+        record.add(way=name, runs=len(decoder[1]), tokens=arguments.tokens, cpu_seconds=[seconds])
+        print(f"{name:16}{seconds:8.2f} s of processor time a step of {len(decoder[1])} runs")
+    record.write()
     for name in ("decoder, apart", "decoder"):
         difference = np.abs(losses[name] / losses["PEFT"] - 1).max()
         print(f"{name}: losses differ from PEFT's by at most {difference:.1e}")

@@ -89,7 +89,7 @@ class TestExport:
         monkeypatch.chdir("out")
         held = {}
         exec(snippet((tmp_path / "out/README.md").read_text()), held)  # noqa: S102 - what a reader of the card would do
-        classifier = PromptedClassifier.from_pretrained(prompt, backbone)
+        classifier = PromptedClassifier.from_pretrained(prompt, backbone, precision="float32")
         (expected,) = classifier.predict([[f"A {name} to label." for name in classifier.fields]])
         printed = eval(capsys.readouterr().out)  # noqa: S307 - a dictionary that the program printed
         assert printed == pytest.approx(expected.probabilities, abs=1e-4)
@@ -166,7 +166,7 @@ class TestImport:
         model = saved_by_peft(backbone, tmp_path / "adapter")
         task = ["--template", "{text} Answer: <X>.", "--label", "bad=no", "--label", "good=yes"]
         assert supmer("import", "--from", "peft", "adapter", "ours", *task)[0] == 0
-        classifier = PromptedClassifier.from_pretrained(tmp_path / "ours", backbone)
+        classifier = PromptedClassifier.from_pretrained(tmp_path / "ours", backbone, precision="float32")
         tokenizer = AutoTokenizer.from_pretrained(backbone)
         rendered = [f"{text} Answer: <extra_id_0>." for text in TEXTS]
         scores = []

@@ -55,7 +55,7 @@ def test_an_unknown_time_zone_is_refused():
 
 
 def test_a_time_zone_that_would_change_nothing_is_refused():
-    with pytest.raises(InputError, match="--timezone Europe/Berlin: it goes with --cron"):
+    with pytest.raises(InputError, match="--timezone Europe/Berlin: only --cron uses it"):
         prefect_schedule(None, "1h", "Europe/Berlin")
 
 

@@ -162,7 +162,7 @@ def test_a_set_that_only_tune_can_read_is_refused_with_what_is_needed(tmp_path, 
     write_sets(tmp_path, movies={"movies.txt": b"id\tsentiment\ttext\n1\t2.5\tgood\n2\t-2\tbad\n"})
     wanted = (
         r"acquire.datasets.movies: labeled tasks need the fields text, label or sentence1, sentence2, label "
-        r"\(found: id, sentiment, text\), what tune knows of a set by its name is not used: acquire a copy"
+        r"\(found: id, sentiment, text\); the fields that tune knows for a set are not used here: acquire a copy"
     )
     with pytest.raises(InputError, match=wanted):
         run_alone(tmp_path, ["movies"])
