@@ -26,6 +26,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from peft import PrefixTuningConfig, TaskType, get_peft_model  # noqa: E402
+from records import Record  # noqa: E402
 from transformers import T5Config, T5ForConditionalGeneration  # noqa: E402
 
 from model.prompt.prefixes import PrefixPasses, PrefixShape, initial_prefixes  # noqa: E402
@@ -34,7 +35,6 @@ from model.t5.prefix_attention import PLACES  # noqa: E402
 from model.text.tokenized_tasks import Example, pad  # noqa: E402
 from model.tuning.runs import TuneForm, TuneRun  # noqa: E402
 from model.tuning.tuner import Tuner  # noqa: E402
-from records import Record  # noqa: E402
 
 # An odd number of layers: of an even number, PEFT gives two each the same prefix.
 SHAPE = {"d_model": 256, "d_kv": 64, "num_heads": 4, "d_ff": 1024, "num_layers": 5}

@@ -25,7 +25,8 @@ def test_a_file_of_an_earlier_version_is_refused_with_a_line_that_says_what_to_d
     first, second = refusal(tmp_path, without("precision").replace("\ntune:\n", "\ntune:\n  optimizer: adamw\n"))
     assert first == (
         "params.yaml: written for an earlier version (it has the keys named below, and lacks embed.precision, "
-        "cluster.precision, metatrain.precision, tune.precision): correct it, or `supmer params use PROFILE` replaces it and saves yours"
+        "cluster.precision, metatrain.precision, tune.precision): correct it, or "
+        "`supmer params use PROFILE` replaces it and saves yours"
     )
     assert 'tune.optimizer: no longer a key (got "adamw")' in second
 
