@@ -40,9 +40,11 @@ def _after(step: Step, above: Sequence[str], steps: Mapping[str, Step]) -> Step:
     why = () if step.action == "fresh" else step.why
     listed = [reason for name in above if is_local(name) for reason in steps[name].why]
     why += tuple(reason for reason in listed if not _is_told(reason, step.why))
-    others = [name for name in above if not is_local(name)]
-    if others and step.action != "run":
-        why = (f"{', '.join(others)} would run before it, and may change its input", *why)
+    if step.action != "run":
+        for action, done in (("run", "run"), ("restore", "be restored")):
+            others = [name for name in above if not is_local(name) and steps[name].action == action]
+            if others:
+                why = (f"{', '.join(others)} would {done} before it, and may change its input", *why)
     return Step(step.stage, "run", why)
 
 
@@ -56,7 +58,7 @@ def plan(session: Session, nodes: Sequence[Node], forced: Sequence[str] = ()) ->
     """Return a step for each stage, in order; a stage after one that would run may have to run too."""
     steps: dict[str, Step] = {}
     returning: dict[str, Any] = {}
-    changing: set[str] = set()  # stages that run, and listings that are restored as they were at an earlier time
+    changing: set[str] = set()  # stages that run, or are restored as they were at an earlier time
     for node in nodes:
         freshness = assess(session.pipeline, node.name, session.what_if, returning)
         returning |= freshness.returning
@@ -68,7 +70,7 @@ def plan(session: Session, nodes: Sequence[Node], forced: Sequence[str] = ()) ->
         if above:
             step = _after(step, above, steps)
         steps[node.name] = step
-        if step.action == "run" or (is_local(node.name) and step.action == "restore" and not freshness.returning):
+        if step.action == "run" or (step.action == "restore" and not freshness.returning):
             changing.add(node.name)
     return list(steps.values())
 
