@@ -98,8 +98,10 @@ def trial(recipe: Path, data: Path, trials: Path, measure: Measure) -> None:
     trained = sorted(path for path in Path("artifacts/prompt").iterdir() if path.is_dir())
     keep(KEPT / recipe.stem, trained)
     logs = {path.name: training(path.name) for path in trained}
-    starts = {name: Start(settings["metatrain.prompt_tokens"], name) for name in ("normal", "vocabulary")}
-    starts |= {path.name: Start(settings["metatrain.prompt_tokens"], artifact=read_prompt(path)) for path in trained}
+    tokens = settings["metatrain.prompt_tokens"]
+    starts = {"normal": Start(tokens, "normal")}
+    starts |= {path.name: Start(tokens, artifact=read_prompt(path)) for path in trained}
+    starts |= {"vocabulary": Start(tokens, "vocabulary")}
     about = {
         "trial": recipe.stem,
         "recipe": orjson.dumps(settings, option=orjson.OPT_SORT_KEYS).decode(),
