@@ -12,6 +12,7 @@ exactly, because 1 − σ(a) = σ(−a).
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,7 @@ def _our_name(name: str) -> str:
 
 def _loaded(path: Path) -> Any:
     """Return the content of a file of torch, with tensors on the CPU; no code in the file is run."""
+    _check_sums(path)
     try:
         with warnings.catch_warnings():
             # The warning is about the protocol of a pickle, which is refused below anyway.
@@ -187,7 +189,28 @@ def _loaded(path: Path) -> Any:
         raise InputError(f"{path}: not a whole file of torch.save ({first_line(error)})") from error
 
 
+def _check_sums(path: Path) -> None:
+    """Raise InputError if a part of the file does not have its checksum, which torch does not compare."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # torch.save does not compress, so a compressed part could only be one that unpacks to far too much.
+            packed = [part.filename for part in archive.infolist() if part.compress_type != zipfile.ZIP_STORED]
+            damaged = None if packed else archive.testzip()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError):
+        return  # the older format of torch, or a file that torch refuses
+    if packed:
+        raise InputError(f"{path}: {packed[0]} is compressed, which torch.save does not do: fetch the file again")
+    if damaged:
+        raise InputError(f"{path}: damaged: {damaged} does not have its checksum: fetch the file again")
+
+
 def _numbers(path: Path, name: str, tensor: Tensor) -> Array:
+    if tensor.is_meta:
+        raise InputError(f"{path}: {name} has a shape but no numbers (a meta tensor): save it from a real device")
+    if tensor.layout == torch.strided and tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        stored = tensor.untyped_storage().nbytes() // tensor.element_size()
+        shape = f"{list(tensor.shape)} but only {stored:,} numbers"
+        raise InputError(f"{path}: {name} has the shape {shape}: save it whole, as tensor.contiguous()")
     if tensor.layout != torch.strided or not tensor.is_floating_point():
         raise InputError(f"{path}: {name} holds {tensor.dtype}, not floating point numbers".replace("torch.", ""))
     value: Array = tensor.detach().to(torch.float32).numpy()

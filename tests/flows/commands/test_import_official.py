@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import zipfile
 from functools import partial
 
 import numpy as np
@@ -165,6 +166,8 @@ class TestRefusals:
             (torch.tensor([[1.0, float("nan")]]), "not finite"),
             (torch.tensor([[1e300]], dtype=torch.float64), "not finite"),
             (torch.zeros(2, 6).to_sparse(), "not floating point"),
+            (torch.zeros(2, 6, device="meta"), "has a shape but no numbers"),
+            (torch.zeros(1).expand(200_000, 200_000), r"\[200000, 200000\] but only 1 numbers"),
             (Code(), "not a file of plain tensors"),
         ],
     )
@@ -184,6 +187,25 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"prompt_x\.pt: not a") as refused:
             read_official(path, None)
         assert "\n" not in str(refused.value)
+
+    def test_flipped_bits_are_found_by_the_checksums(self, files):
+        whole = files[0].read_bytes()
+        with zipfile.ZipFile(files[0]) as archive:
+            numbers = next(part for part in archive.infolist() if part.filename.endswith("/data/0"))
+            content = archive.read(numbers)
+        at = whole.index(content) + 2
+        files[0].write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(InputError, match=r"prompt_x\.pt: damaged: .*data/0 does not have its checksum"):
+            read_official(*files)
+
+    def test_parts_that_would_have_to_be_unpacked_are_refused(self, files):
+        with zipfile.ZipFile(files[0]) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(files[0], "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in parts.items():
+                archive.writestr(name, content)
+        with pytest.raises(InputError, match="is compressed"):
+            read_official(*files)
 
     def test_a_bare_pickle_is_refused_without_a_word_of_torch(self, tmp_path, capfd):
         path = tmp_path / "prompt_x.pt"
