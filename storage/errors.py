@@ -1,5 +1,10 @@
 """The two kinds of failure that are not bugs: invalid input and transient errors."""
 
+import pickle
+
+# Besides the SafetensorError of safetensors: what libraries raise while they load the files of a model.
+UNLOADABLE = (OSError, ValueError, KeyError, RuntimeError, EOFError, pickle.UnpicklingError)
+
 
 class InputError(Exception):
     """Invalid input from the user; the message says in one line what is wrong, where, and what to do (exit code 2)."""
@@ -8,6 +13,13 @@ class InputError(Exception):
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the name of its type if the message is empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def load_failure(error: BaseException) -> str:
+    """Return in one line why the files of a model could not be loaded."""
+    if isinstance(error, pickle.UnpicklingError):  # torch's own message advises to load the file without protection
+        return "its weights are not a file of plain tensors: anything else is refused, as it could run code"
+    return "a file of weights ends too early" if isinstance(error, EOFError) else first_line(error)
 
 
 class TransientError(Exception):

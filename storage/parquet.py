@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.atomic import replacing_file
-from storage.errors import InputError
+from storage.errors import InputError, first_line
 
 PROVENANCE_KEY = b"supmer.provenance"
 ROW_GROUP_ROWS = 65_536
@@ -46,10 +46,12 @@ def write_shard(
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a Parquet file. Raise InputError if it is damaged."""
     try:
-        return pq.ParquetFile(path)
-    except (pa.ArrowInvalid, pa.ArrowIOError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+        file = pq.ParquetFile(path)
+        _ = file.schema_arrow.names  # made from the footer only now; damage there may be invalid types or names
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = first_line(error).rstrip(".")
         raise InputError(f"{path}: not a whole Parquet file ({reason}): replace or remove it") from error
+    return file
 
 
 def provenance(path: Path) -> dict[str, Any]:

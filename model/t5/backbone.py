@@ -4,6 +4,7 @@ The method needs only three functions of a backbone: token embeddings, the encod
 decoder over the encoder's hidden states. Its weights never get a gradient, an optimizer state or `train()` mode.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from model.t5.fast_t5 import FastT5, is_fast
 from model.t5.precision import WantedPrecision, choose, weights_dtype
 from model.t5.recomputing import directly, recomputed
-from storage.errors import InputError, first_line
+from storage.errors import UNLOADABLE, InputError, load_failure
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}  # load weights only, never code
 
@@ -115,15 +116,16 @@ def load_backbone(
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", "Detected pickle protocol")  # torch, about a file that it then refuses
     wanted = weights_dtype(choose(precision, device).precision)
     try:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=wanted, **_LOCAL).to(device)
     except torch.OutOfMemoryError:
         raise  # a subclass of RuntimeError, but no fault of the backbone
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (*UNLOADABLE, SafetensorError) as error:
         raise InputError(
-            f"{folder}: cannot be loaded as a backbone ({first_line(error)}): it should be a transformers folder of an "
-            "encoder-decoder"
+            f"{folder}: cannot be loaded as a backbone ({load_failure(error)}): it should be a transformers folder of "
+            "an encoder-decoder"
         ) from error
     return backbone_of(model, fast=fast, recompute=recompute)
 

@@ -328,6 +328,9 @@ class ParquetRows(Reader):
 
     def _check(self, schema: pa.Schema) -> None:
         self._check_columns(self.where, schema.names)
+        twice = [name for name in schema.names if schema.names.count(name) > 1]
+        if twice:
+            raise InputError(f"{self.where}: two columns {twice[0]!r}: rename or drop one of them")
         if self.expected.text is not None and not _is_text(column := schema.field(self.expected.text).type):
             raise self._not_text(self.where, str(column))
 

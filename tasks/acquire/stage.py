@@ -1,6 +1,7 @@
 """Stage `acquire`: bring in the sources from outside, check that they work, and record what they are."""
 
 import shutil
+import warnings
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
@@ -9,7 +10,7 @@ import orjson
 from model.convert.onnx_t5 import convert, is_onnx_t5
 from storage import paths
 from storage.atomic import remove, write_bytes
-from storage.errors import InputError, first_line
+from storage.errors import UNLOADABLE, InputError, load_failure
 from storage.hashing import file_hash, json_hash
 from storage.sources.hub import fetch_repository
 from storage.sources.local import local_files, local_path, read_listing, written_folder
@@ -162,8 +163,8 @@ def check_backbone(folder: Path) -> Record:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
         model, info = AutoModelForSeq2SeqLM.from_pretrained(folder, **_LOCAL, output_loading_info=True)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"not an encoder-decoder model that transformers can load ({first_line(error)})") from error
+    except (*UNLOADABLE, SafetensorError) as error:
+        raise InputError(f"not an encoder-decoder model that transformers can load ({load_failure(error)})") from error
     missing = sorted(info["missing_keys"])
     if missing:
         raise InputError(f"{len(missing)} weights are missing, the first is {missing[0]}: the model is not whole")
@@ -193,8 +194,8 @@ def check_embedder(folder: Path) -> Record:
     try:
         model = SentenceTransformer(str(folder), device="cpu", **_LOCAL)
         vector = model.encode([_PROBE], show_progress_bar=False)[0]
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"not a model that sentence-transformers can load ({first_line(error)})") from error
+    except (*UNLOADABLE, SafetensorError) as error:
+        raise InputError(f"not a model that sentence-transformers can load ({load_failure(error)})") from error
     if not np.isfinite(vector).all():
         raise InputError("its embedding of a plain sentence is not finite: the model is damaged")
     return {"dimension": int(vector.shape[0])}
@@ -206,3 +207,4 @@ def _quiet() -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", "Detected pickle protocol")  # torch, about a file that it then refuses

@@ -16,6 +16,7 @@ from ruamel.yaml.reader import ReaderError
 
 from storage.atomic import write_bytes
 from storage.errors import InputError
+from tasks.params.expansion import expands_too_far
 from tasks.params.messages import Place, combinations, refusals
 from tasks.params.schema import Params
 from tasks.params.schema_base import IMPOSSIBLE, ONE_BY_ONE
@@ -72,6 +73,8 @@ def parse(path: Path, text: str) -> Document:
     """Return the parameter file with this text."""
     document = Document(path, text, {})
     try:
+        if expands_too_far(text):
+            raise InputError(f"{document.name}: its aliases (*name) stand for too many values: write them out")
         values = _with_text_keys(YAML(typ="safe").load(text))  # the way DVC loads it, so that both see the same types
     except RecursionError:
         raise InputError(f"{document.name}: nested too deeply, or a value that holds itself") from None

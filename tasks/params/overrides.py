@@ -11,6 +11,7 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from storage.errors import InputError
+from tasks.params.expansion import expands_too_far
 from tasks.params.file import Document, parse
 from tasks.params.messages import unknown
 from tasks.params.reference import KeyPath, group_type, value_type
@@ -21,8 +22,11 @@ def override(document: Document, assignments: Iterable[str]) -> Document:
     """Return the document with each `stage.key=value` set, not yet checked by the schema; the file is untouched."""
     for assignment in assignments:
         path, text = _split(assignment)
-        value, written = _value(path, text)
-        document = _assigned(document, path, value, written)
+        try:
+            value, written = _value(path, text)
+            document = _assigned(document, path, value, written)
+        except RecursionError:
+            raise InputError(f"-S: {'.'.join(path)}: nested too deeply: write a plain value or list") from None
     return document
 
 
@@ -60,6 +64,8 @@ def _value(path: KeyPath, text: str) -> tuple[Any, str]:
     if str in kinds and stripped[:1] not in ("'", '"') and not (type(None) in kinds and stripped in ("null", "~")):
         return stripped, _quoted(stripped)
     try:
+        if expands_too_far(stripped):
+            raise InputError(f"-S: {'.'.join(path)}: its aliases (*name) stand for too many values: write them out")
         value = YAML(typ="safe", pure=True).load(stripped)
     except (YAMLError, ValueError) as error:
         reason = getattr(error, "problem", None) or "not YAML"
@@ -78,7 +84,7 @@ def _reads_as(text: str, value: Any) -> bool:
         return all(
             YAML(typ="safe", pure=pure).load(place) == {"k": value} for pure in (True, False) for place in places
         )
-    except (YAMLError, ValueError):
+    except (YAMLError, ValueError, RecursionError):
         return False
 
 

@@ -1,19 +1,23 @@
 """The acquire stage on small real sources: a wheel built here, local files, models made on the spot."""
 
 import io
+import pickle
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import orjson
 import pytest
+import torch
 
+from model.t5.backbone import load_backbone
 from storage.errors import InputError
 from storage.hashing import file_hash
 from storage.sources.local import LISTINGS, listing_path, local_sources
 from storage.sources.source import read_manifest
 from support.tiny_models import save_backbone
 from tasks.acquire import stage as acquire
+from tasks.acquire.stage import check_backbone
 from tasks.local import stage as local
 from tasks.params.schema import AcquireParams
 from tasks.stage.contract import InlineFanOut, Stage
@@ -247,6 +251,24 @@ def test_a_backbone_whose_numbers_are_not_finite_is_refused(tmp_path, root, loca
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InputError, match="or are not finite"):
         acquired(root, local_models, backbone=f"path:{folder}")
+
+
+class Code:
+    def __reduce__(self):
+        return (print, ("code was run",))
+
+
+@pytest.mark.parametrize("content", [pickle.dumps(Code()), b"", b"neither a pickle nor a zip file"])
+@pytest.mark.parametrize("check", [check_backbone, lambda folder: load_backbone(folder, torch.device("cpu"))])
+def test_weights_that_are_a_hostile_pickle_are_refused_in_one_line(tmp_path, capfd, content, check):
+    folder = save_backbone(tmp_path / "hostile")
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(content)
+    capfd.readouterr()
+    with pytest.raises(InputError, match=r"not a file of plain tensors|ends too early") as refused:
+        check(folder)
+    assert "\n" not in str(refused.value)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_model_without_a_decoder_is_no_backbone(root, local_models):

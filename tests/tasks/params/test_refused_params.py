@@ -1,5 +1,7 @@
 """What is wrong with a params.yaml, or with settings that do not fit together, in one line each."""
 
+import time
+
 import pytest
 
 from support.parameter_file import GROUPS, MINIMAL, refusal, refused_settings
@@ -60,6 +62,7 @@ from tasks.params.file import load
         ("  budget_mb", "\tbudget_mb", "params.yaml:13: a tab at the start of the line: YAML wants spaces"),
         ("seed: 3", "seed: \x07", "params.yaml:2: a control character that YAML forbids: remove it"),
         ("seed: 3", f"seed: {'[' * 500}{']' * 500}", "params.yaml: nested too deeply, or a value that holds itself"),
+        ("seed: 3", "seed: &a [*a]", "params.yaml: its aliases (*name) stand for too many values: write them out"),
         (MINIMAL, "", "params.yaml: empty: `supmer params use quickstart` fills it"),
         (MINIMAL, "# nothing\n", "params.yaml: empty: `supmer params use quickstart` fills it"),
         (MINIMAL, "- seed\n", "params.yaml:1: expected groups such as `sample:` at the top, got a list"),
@@ -196,3 +199,30 @@ def test_an_impossible_combination_is_told_beside_a_wrong_value_elsewhere(params
 
 def test_a_set_of_32_over_three_labels_is_no_contradiction(params_file):
     assert load(params_file).materialize.support_size == 32
+
+
+# A few lines of aliases that stand for 10 million values, each ten times the one before.
+ALIASES = "\n".join(["a0: &a0 [x, x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 8))])
+MERGES = "\n".join(
+    ["a0: &a0 {k: 1}", *(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}" for i in range(1, 8))]
+)
+
+
+@pytest.mark.parametrize("bomb", [ALIASES, MERGES])
+def test_aliases_that_stand_for_millions_of_values_are_refused_at_once(params_file, bomb):
+    params_file.write_text(f"{params_file.read_text()}{bomb}\n")
+    started = time.monotonic()
+    assert refusal(params_file) == "params.yaml: its aliases (*name) stand for too many values: write them out"
+    assert time.monotonic() - started < 2  # it took minutes
+
+
+@pytest.mark.parametrize("value", ["[" * 1000 + "]" * 1000, "[" * 1000, "{a: " * 1000 + "1" + "}" * 1000])
+def test_a_setting_that_is_nested_a_thousand_times_is_refused(params_file, value):
+    message = "-S: tune.seeds: nested too deeply: write a plain value or list"
+    assert refused_settings(params_file, f"tune.seeds={value}") == message
+
+
+def test_aliases_in_a_setting_are_refused_when_they_stand_for_too_much(params_file):
+    lists = ", ".join(["&a0 [1, 1]", *(f"&a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 8))])
+    message = "-S: tune.seeds: its aliases (*name) stand for too many values: write them out"
+    assert refused_settings(params_file, f"tune.seeds=[{lists}]") == message
