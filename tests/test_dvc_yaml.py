@@ -23,6 +23,7 @@ PLUMBING = {
     "storage/paths.py",
     "storage/scratch.py",
     "storage/file_lock.py",
+    "storage/unpacking.py",
     "tasks/params",
     "tasks/stage/progress.py",
 }

@@ -155,7 +155,11 @@ class JsonLines(LineReader):
             offset = 0
             if start:  # a line belongs to the part it begins in
                 stream.seek(start - 1)
-                offset = start - 1 + len(stream.readline())
+                # No further than the part: a line that goes on beyond it would be scanned to its end by every part.
+                skipped = stream.readline() if stop is None else stream.readline(stop - start)
+                if stop is not None and not skipped.endswith(b"\n"):
+                    return
+                offset = start - 1 + len(skipped)
             for row, line in enumerate(self._lines(stream), start=1):
                 if stop is not None and offset >= stop:
                     return
@@ -328,7 +332,11 @@ class ParquetRows(Reader):
 
     def _check(self, schema: pa.Schema) -> None:
         self._check_columns(self.where, schema.names)
-        twice = [name for name in schema.names if schema.names.count(name) > 1]
+        twice = [
+            name
+            for name in schema.names
+            if self.expected.text in {None, name} and schema.names.count(name) > 1  # other columns are not read
+        ]
         if twice:
             raise InputError(f"{self.where}: two columns {twice[0]!r}: rename or drop one of them")
         if self.expected.text is not None and not _is_text(column := schema.field(self.expected.text).type):

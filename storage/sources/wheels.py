@@ -19,10 +19,9 @@ from storage.errors import InputError, TransientError
 from storage.file_lock import turn
 from storage.hashing import file_hash
 from storage.sources.source import SourceSpec, fixed_folder, select
+from storage.unpacking import most_unpacked
 
 MAX_UNPACKED_BYTES = 64 * 2**30
-MAX_RATIO = 200  # text is compressed 3 to 20 times, a zip bomb a thousand times or more
-RATIO_MATTERS_FROM = 16 * 2**20  # smaller archives may have any ratio
 MAX_MEMBERS = 1_000_000
 
 _LICENCE_LENGTH = 80
@@ -137,7 +136,7 @@ def _checked_members(archive: zipfile.ZipFile, archive_bytes: int, origin: str) 
     """Return the files of an archive by name. Raise InputError if a member is unsafe or the archive is too large."""
     infos = archive.infolist()
     total = sum(info.file_size for info in infos)
-    allowed = MAX_UNPACKED_BYTES if total < RATIO_MATTERS_FROM else min(MAX_UNPACKED_BYTES, MAX_RATIO * archive_bytes)
+    allowed = min(MAX_UNPACKED_BYTES, most_unpacked(archive_bytes))
     if total > allowed or len(infos) > MAX_MEMBERS:
         raise InputError(
             f"{origin}: refused: {archive_bytes:,} bytes that unpack to {total:,} in {len(infos):,} files "

@@ -1,4 +1,6 @@
 import gzip
+import io
+from contextlib import nullcontext
 from pathlib import Path
 
 import orjson
@@ -10,6 +12,7 @@ from storage.errors import InputError
 from storage.records.documents import read_documents
 from storage.records.formats import file_kind, is_ignored
 from storage.records.parts import Part, count_rows, cut
+from storage.records.reader import Expected, JsonLines
 
 TEXTS = ["First document.", 'Second, with "quotes"\nand a line break.', "Third: ünïcödé."]
 
@@ -97,6 +100,41 @@ def test_parts_of_json_lines_hold_every_line_once(tmp_path, size):
     assert found == expected
 
 
+class Counted(io.BytesIO):
+    """A stream that counts the bytes of the lines it gave."""
+
+    skipped = 0
+
+    def readline(self, *most):
+        line = super().readline(*most)
+        self.skipped += len(line)
+        return line
+
+
+def test_a_part_within_a_long_line_scans_no_further_than_its_own_end(tmp_path):
+    content = json_lines(["short", "long" * 1_000_000, "last"])
+    whole = part(tmp_path, "a.jsonl", content)
+    parts = cut(whole.path, "a.jsonl", 1 << 16)
+    assert len(parts) > 50
+    skipped = 0
+    for each in parts:
+        stream = Counted(content)
+        reader = JsonLines(nullcontext(stream), "a.jsonl", "a.jsonl", Expected(text="text"))
+        reader.part = each
+        list(reader)
+        skipped += stream.skipped
+    assert skipped <= len(content)
+    assert [text for each in parts for text in texts(each)] == texts(whole)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", lambda data: pa.compress(data, "zstd"))])
+def test_an_archive_that_unpacks_to_far_more_than_text_does_is_refused(tmp_path, suffix, pack):
+    bomb = bytes(pack(b'{"text": "' + b"a" * (20 << 20) + b'"}\n'))
+    assert len(bomb) < 50_000
+    said = f"refused: {len(bomb):,} bytes that unpack to more than 16,777,216"
+    assert message(part(tmp_path, f"a.jsonl.{suffix}", bomb)).startswith(said)
+
+
 def test_parquet_is_cut_between_row_groups(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [f"{number}" * 500 for number in range(100)]}), path, row_group_size=10)
@@ -159,6 +197,31 @@ def test_a_truncated_parquet_file_is_refused(tmp_path):
     pq.write_table(pa.table({"text": TEXTS}), tmp_path / "whole.parquet")
     damaged = part(tmp_path, "a.parquet", (tmp_path / "whole.parquet").read_bytes()[:-20])
     assert message(damaged).startswith("not a whole Parquet file (")
+
+
+@pytest.mark.parametrize("change", [0x01, 0x80, 0xFF])
+def test_a_damaged_footer_is_refused_or_does_no_harm(tmp_path, change):
+    pq.write_table(pa.table({"text": TEXTS}), tmp_path / "whole.parquet")
+    whole = (tmp_path / "whole.parquet").read_bytes()
+    refused = 0
+    for at in range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole)):
+        path = part(tmp_path, "a.parquet", whole[:at] + bytes([whole[at] ^ change]) + whole[at + 1 :]).path
+        try:
+            for each in cut(path, path.name, 1_000):
+                texts(each)
+        except InputError:
+            refused += 1
+    assert refused > 10
+
+
+def test_parquet_with_two_columns_of_one_name_is_refused_if_it_is_the_text(tmp_path):
+    def saved(names):
+        columns = [pa.array(TEXTS), pa.array(TEXTS), pa.array(TEXTS)]
+        pq.write_table(pa.Table.from_arrays(columns, names=names), tmp_path / "a.parquet")
+        return Part(tmp_path / "a.parquet", "a.parquet")
+
+    assert message(saved(["text", "text", "id"])) == "two columns 'text': rename or drop one of them"
+    assert texts(saved(["text", "id", "id"])) == TEXTS
 
 
 def test_parquet_with_a_damaged_page_is_refused(tmp_path):
