@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flows.interruptible import interruptible
 from flows.terminal import table
 from flows.workspace import enter
+from storage.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +43,8 @@ def command(query: str | None, form: str, limit: int, memory_mb: int | None) -> 
     root = enter()
     from storage.queries.views import DEFAULT_MEMORY_MB, connect, run_query, summaries
 
-    text = sys.stdin.read() if query == "-" else query
-    with connect(root, memory_mb or DEFAULT_MEMORY_MB) as connection:
+    text = _standard_input() if query == "-" else query
+    with connect(root, memory_mb or DEFAULT_MEMORY_MB) as connection, interruptible(connection.interrupt):
         if text is None:
             _list_views(summaries(root, connection), form)
         else:
@@ -52,6 +54,15 @@ def command(query: str | None, form: str, limit: int, memory_mb: int | None) -> 
                 "json": _write_json,
             }
             write[form](run_query(root, connection, text))
+
+
+def _standard_input() -> str:
+    content = sys.stdin.buffer.read()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        wrong = f"byte {error.start} is 0x{content[error.start]:02x}"
+        raise InputError(f"sql: standard input is not UTF-8 ({wrong}): convert the query to UTF-8") from None
 
 
 def _list_views(views: list[ViewSummary], form: str) -> None:

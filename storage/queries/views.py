@@ -207,6 +207,8 @@ def one_line_errors(root: Path, query: str | None = None, lines_before: int = 0)
     """Convert DuckDB's exceptions to InputError; `lines_before` is the number of lines put before the user's query."""
     try:
         yield
+    except duckdb.InterruptException as error:
+        raise KeyboardInterrupt from error
     except duckdb.CatalogException as error:
         missing = re.search(r"(?:Table|View) with name \"?([^\s\"]+)\"? does not exist", str(error))
         if missing is None:

@@ -2,8 +2,10 @@ import csv
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -74,6 +76,34 @@ def test_json_holds_every_type_and_repeated_column(supmer):
         "nothing": None,
     }
     assert json.loads(supmer("sql", "SELECT 1 WHERE false", "--format", "json")[1]) == []
+
+
+def test_a_query_that_is_not_utf8_is_refused_in_one_line(supmer):
+    code, out, message = supmer("sql", "-", stdin=b"SELECT 7 AS \xff\n")
+    assert (code, out) == (2, "")
+    assert message == "supmer: sql: standard input is not UTF-8 (byte 12 is 0xff): convert the query to UTF-8\n"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 3",  # no row for hours
+        "SELECT a.range FROM range(10000000) a, range(10000000) b",  # rows all the time
+    ],
+)
+def test_ctrl_c_ends_a_query_with_130(workspace, query):
+    program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    program += "from flows.cli import main; sys.argv[0] = 'supmer'; main()"
+    command = [sys.executable, "-c", program, "sql", query, "--format", "csv"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not list(workspace.glob(".supmer/tmp")) and time.monotonic() < deadline:
+            time.sleep(0.05)  # DuckDB is about to begin
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, message = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in message
 
 
 def test_a_query_comes_from_standard_input(supmer):
