@@ -163,7 +163,10 @@ def _verbalizer(text: str | None) -> dict[str, str] | None:
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(label.strip() and word.strip() for label, _, word in pairs):
         raise InputError(f"--verbalizer {text}: write LABEL=WORD,LABEL=WORD, for example 1=terrible,5=great")
-    return {label.strip(): word.strip() for label, _, word in pairs}
+    words = {label.strip(): word.strip() for label, _, word in pairs}
+    if len(words) < len(pairs):
+        raise InputError(f"--verbalizer {text}: names a label twice: give each label one word")
+    return words
 
 
 def _numbers(option: str, text: str | None, kind: type[int | float]) -> list[Any]:

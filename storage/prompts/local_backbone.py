@@ -26,14 +26,23 @@ class MadeFor:
     @classmethod
     def of(cls, about: dict[str, Any]) -> "MadeFor":
         """Return the backbone that config.json names: for the tuned prompt, or else for the one it was tuned from."""
-        for holder in (about.get("downstream"), about):
-            said = holder.get("backbone") if isinstance(holder, dict) else None
-            if isinstance(said, dict):
-                return cls(str(said.get("source") or ""), str(said.get("hash") or ""))
-        return cls()
+        said = next(_named(about), {})
+        return cls(str(said.get("source") or ""), str(said.get("hash") or ""))
+
+    @staticmethod
+    def is_named(about: dict[str, Any]) -> bool:
+        """Return True if config.json has an entry for the backbone, even one that says that it is unknown."""
+        return any(True for _ in _named(about))
 
     def __str__(self) -> str:
         return f"{self.source or 'a backbone'}, files {self.hash[:SHOWN]}" if self.hash else self.source
+
+
+def _named(about: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for holder in (about.get("downstream"), about):
+        said = holder.get("backbone") if isinstance(holder, dict) else None
+        if isinstance(said, dict):
+            yield said
 
 
 def backbone_folder(prompt: Path, about: dict[str, Any], model: Path | None, *, any_backbone: bool = False) -> Path:
@@ -46,6 +55,11 @@ def backbone_folder(prompt: Path, about: dict[str, Any], model: Path | None, *, 
         any_backbone: accept the model whatever the hash of its files is.
     """
     wanted = MadeFor.of(about)
+    if "downstream" in about and not any_backbone and not MadeFor.is_named(about):
+        raise InputError(
+            f"{prompt}: its config.json names no backbone, which every tuned prompt has: restore the file, or give "
+            "--any-backbone with the right one"
+        )
     folder, hashes = _in_workspace(prompt, wanted) if model is None else _given(model)
     if wanted.hash and not any_backbone:
         _compare(prompt, folder, wanted, hashes)

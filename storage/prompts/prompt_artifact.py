@@ -100,7 +100,7 @@ def read_config(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text())
     except FileNotFoundError as error:
         raise InputError(f"{path.parent}: no {path.name} in it: give the folder of a prompt") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read ({first_line(error)})") from error
     if not isinstance(config, dict) or config.get("kind") not in KINDS or config.get("version") != VERSION:
         raise InputError(f"{path}: does not describe a supmer prompt of version {VERSION}")

@@ -1,15 +1,21 @@
 """The model card of a tuned prompt or of prefixes: the question it answers, the way it was chosen, its use."""
 
+import re
+from collections.abc import Sequence
+
 from tasks.stage.contract import Record
+
+_MARKUP = re.compile(r"([\\`*_\[\]<>|#])")
 
 
 def tuned_card(downstream: Record, kind: str, what: str) -> str:
     """Return the card of a prompt tuned on a few labeled examples; `what` says what its file holds."""
     labels = ", ".join(
-        f"{label} (“{word}”)" for label, word in zip(downstream["labels"], downstream["words"], strict=True)
+        f"{_plain(label)} (“{_plain(word)}”)"
+        for label, word in zip(downstream["labels"], downstream["words"], strict=True)
     )
     dead = "" if downstream["status"] == "ok" else f" The run was marked {downstream['status']}."
-    return f"""# {kind} for {downstream["dataset"]}, tuned on {downstream["shots"]} examples per label
+    return f"""# {kind} for {_plain(downstream["dataset"])}, tuned on {downstream["shots"]} examples per label
 
 {what} of
 {downstream["backbone"]["source"]}. It fits this backbone only.{dead}
@@ -27,7 +33,7 @@ def tuned_card(downstream: Record, kind: str, what: str) -> str:
 
 ## What it reads and answers
 
-    {downstream["template"]}
+    {" ".join(downstream["template"].split())}
 
 Labels and their words: {labels}. Inputs are cut to {downstream["max_length"]} tokens.
 
@@ -38,3 +44,8 @@ Labels and their words: {labels}. Inputs are cut to {downstream["max_length"]} t
 A score from few examples is uncertain: look at the deviation over seeds before you rely on it. The prompt carries
 whatever the backbone carries, biases included.
 """
+
+
+def _plain(text: str) -> str:
+    """Return text from data, in which nothing is markup, on one line."""
+    return _MARKUP.sub(r"\\\1", " ".join(text.split()))

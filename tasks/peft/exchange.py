@@ -87,7 +87,7 @@ def _width(folder: Path) -> Any:
     try:
         config = json.loads((folder / "config.json").read_bytes())
         return config.get("d_model", config.get("hidden_size"))
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
         raise InputError(
             f"{folder}: no config.json of a model in it: give the folder of a transformers model"
         ) from error

@@ -82,6 +82,7 @@ def test_it_starts_from_a_prompt_with_words_and_a_template_of_ones_own(supmer, t
         (("--data", "mine.jsonl", "--shots", "15"), "has 10 examples to learn from"),
         (("--data", "mine.jsonl", "--verbalizer", "0,1"), "write LABEL=WORD"),
         (("--data", "mine.jsonl", "--verbalizer", "0=yes,7=no"), "no word for 1"),
+        (("--data", "mine.jsonl", "--verbalizer", "0=yes,1=no,0=maybe"), "names a label twice"),
         (("--data", "mine.jsonl", "--seeds", "ten"), "--seeds ten: write numbers"),
         (("--data", "mine.jsonl", "--learning-rates", "0"), "--learning-rates 0: rates must be above 0"),
         (

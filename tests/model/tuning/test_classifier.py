@@ -120,6 +120,12 @@ class TestTheBackbone:
         found = PromptedClassifier.from_pretrained(tuned, other, any_backbone=True).predict(TEXTS)
         assert found != PromptedClassifier.from_pretrained(tuned, backbone).predict(TEXTS)
 
+    def test_that_a_damaged_config_does_not_name_is_refused_unless_any_is_allowed(self, tuned, backbone):
+        change_config(tuned, lambda config: config["downstream"].pop("backbone"))
+        with pytest.raises(InputError, match=r"tuned: its config\.json names no backbone"):
+            PromptedClassifier.from_pretrained(tuned, backbone)
+        assert PromptedClassifier.from_pretrained(tuned, backbone, any_backbone=True).predict(TEXTS)
+
     def test_of_another_width_is_refused_whatever_is_allowed(self, tuned, tmp_path):
         other = save_backbone(tmp_path / "other", width=8)
         with pytest.raises(InputError, match=r"has the width 8, and .* was tuned for one of 16"):

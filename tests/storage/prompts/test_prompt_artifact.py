@@ -101,6 +101,7 @@ ONES = np.ones((3, 4), np.float32)
     [
         (CONFIG, lambda path: path.unlink(), "no config.json in it: give the folder of a prompt"),
         (CONFIG, written(b"{"), "config.json: cannot be read"),
+        (CONFIG, written(b"[" * 100_000 + b"]" * 100_000), "config.json: cannot be read"),
         (CONFIG, written(b"\xff\xfe"), "config.json: cannot be read"),
         (CONFIG, written(b"[]"), "does not describe a supmer prompt"),
         (CONFIG, changed(kind="other"), "does not describe a supmer prompt"),
