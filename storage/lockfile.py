@@ -175,6 +175,10 @@ def _declared_stage(name: str, stage: Mapping[str, Any]) -> DeclaredStage:
 
 def _locked_stage(name: str, stage: Mapping[str, Any]) -> LockedStage:
     def paths(key: str) -> tuple[LockedPath, ...]:
+        for entry in stage.get(key) or ():
+            whole = isinstance(entry, dict) and isinstance(entry.get("path"), str)
+            if not whole or not isinstance(entry.get("md5", ""), str):  # a hash cut to its first digits is a number
+                raise _cut_short(name)
         return tuple(
             # An entry without `hash: md5` is from DVC 2, which converted line endings before it computed the md5.
             LockedPath(
@@ -188,6 +192,11 @@ def _locked_stage(name: str, stage: Mapping[str, Any]) -> LockedStage:
 
     parameters = {key: value for file in (stage.get("params") or {}).values() for key, value in file.items()}
     return LockedStage(name, paths("deps"), paths("outs"), parameters)
+
+
+def _cut_short(stage: str) -> InputError:
+    remedy = "restore it from git, or delete it; `supmer run` then restores what DVC's cache holds"
+    return InputError(f"dvc.lock: its entry of {stage} is damaged or cut short: {remedy}")
 
 
 def flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

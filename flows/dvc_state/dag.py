@@ -26,9 +26,11 @@ from dvc.stage import PipelineStage
 from flows.dvc_state.local_inputs import MAPPING, is_local
 from flows.dvc_state.recovery import keep_lock_file
 from storage.errors import InputError, first_line
+from storage.lockfile import read_pipeline
 
 logging.getLogger("dvc").setLevel(logging.ERROR)  # supmer reports errors in its own words
 
+PATTERN_SIGNS = "[]*?{}"
 COMMIT_SECONDS = 600  # a finished stage waits this long for another dvc command to end
 
 
@@ -48,6 +50,11 @@ class Pipeline:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        if patterns := sorted(set(str(root)) & set(PATTERN_SIGNS)):
+            signs = " and ".join(patterns)
+            raise InputError(
+                f"{root}: DVC and DuckDB take {signs} in a path for a pattern: rename or move the workspace"
+            )
         try:
             self.repo: Any = Repo(str(root))
         except (DvcException, ConfigError) as error:
@@ -63,7 +70,7 @@ class Pipeline:
 
     def nodes(self) -> list[Node]:
         """Return the stages in an order in which they can run."""
-        with dvc_errors():
+        with self._reading():
             graph = self.repo.index.graph  # an edge points from a stage to a stage it depends on
         pipeline = graph.subgraph([stage for stage in graph if isinstance(stage, PipelineStage)])
         order = nx.lexicographical_topological_sort(pipeline.reverse(copy=True), key=lambda stage: str(stage.name))
@@ -80,12 +87,22 @@ class Pipeline:
 
     def stage(self, name: str) -> Any:
         """Return DVC's stage object from the current dvc.yaml and dvc.lock, which are parsed again only if changed."""
-        with dvc_errors():
+        with self._reading():
             now = [_state(self.root / file) for file in ("dvc.yaml", "dvc.lock", "params.yaml", MAPPING)]
             if now != self._parsed:
                 self._stages = load_file(self.repo, str(self.root / "dvc.yaml")).stages
                 self._parsed = now
             return self._stages[name]
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turn what DVC raises about damaged files into InputError; some damage passes its checks and fails later."""
+        try:
+            with dvc_errors():
+                yield
+        except (AttributeError, KeyError, TypeError):
+            read_pipeline(self.root)  # raises InputError if dvc.yaml or dvc.lock is damaged
+            raise
 
     @contextmanager
     def locked(self) -> Iterator[Any]:

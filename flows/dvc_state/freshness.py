@@ -202,6 +202,7 @@ def _at(params: Mapping[str, Any], key: str) -> Any:
 def differences(old: Any, new: Any, name: str) -> Iterator[tuple[str, str, str]]:
     """Yield every leaf that differs between two nested values: its dotted name, and both values as text."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
+        old, new = ({str(key): value for key, value in values.items()} for values in (old, new))  # 2024 is a name too
         for key in sorted(old.keys() | new.keys()):
             yield from differences(old.get(key), new.get(key), f"{name}.{key}")
     elif old != new:

@@ -24,12 +24,13 @@ from tasks.params.schema_base import IMPOSSIBLE, ONE_BY_ONE
 
 @dataclass(frozen=True)
 class Document:
-    """A parameter file: its text, its values, and the keys that were set on the command line."""
+    """A parameter file: its text, its values, the keys set on the command line, and keys that YAML reads as numbers."""
 
     path: Path
     text: str
     values: dict[str, Any]
     assigned: frozenset[tuple[str, ...]] = field(default_factory=frozenset)
+    not_text: tuple[tuple[str, ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -75,7 +76,8 @@ def parse(path: Path, text: str) -> Document:
     try:
         if expands_too_far(text):
             raise InputError(f"{document.name}: its aliases (*name) stand for too many values: write them out")
-        values = _with_text_keys(YAML(typ="safe").load(text))  # the way DVC loads it, so that both see the same types
+        loaded = YAML(typ="safe").load(text)  # the way DVC loads it, so that both see the same types
+        values, not_text = _with_text_keys(loaded), tuple(_not_text(loaded))
     except RecursionError:
         raise InputError(f"{document.name}: nested too deeply, or a value that holds itself") from None
     except (YAMLError, ValueError) as error:
@@ -85,16 +87,25 @@ def parse(path: Path, text: str) -> Document:
     if not isinstance(values, dict):
         kind = "a list" if isinstance(values, list) else "a single value"
         raise InputError(f"{document.name}:1: expected groups such as `sample:` at the top, got {kind}")
-    return replace(document, values=values)
+    return replace(document, values=values, not_text=not_text)
 
 
 def validate(document: Document) -> Params:
     """Return the document's values as parameters; raise InputError with a line for each problem."""
     try:
-        return Params.model_validate(document.values)
+        params = Params.model_validate(document.values)
     except ValidationError as error:
         lines = [*refusals(error, document.place), *_between_groups(document, error)]
         raise InputError("\n".join(dict.fromkeys(lines))) from None
+    if document.not_text:  # DVC cannot sort such a name among others
+        raise InputError(
+            "\n".join(
+                f"{document.place(path)}: {'.'.join(path)}: YAML does not read this name as text: write it in quotes, "
+                f'"{path[-1]}"'
+                for path in document.not_text
+            )
+        )
+    return params
 
 
 def _between_groups(document: Document, error: ValidationError) -> Iterator[str]:
@@ -114,6 +125,15 @@ def _with_text_keys(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _with_text_keys(item) for key, item in value.items()}
     return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def _not_text(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each key that is not a string."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                yield (*path, str(key))
+            yield from _not_text(item, (*path, str(key)))
 
 
 def _lines(node: Node, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:

@@ -136,7 +136,7 @@ def _with_value(text: str, path: KeyPath, written: str) -> str:
 
 def _nested(path: KeyPath, written: str) -> str:
     for name in reversed(path):
-        written = f"{{{name}: {written}}}"
+        written = f"{{{_quoted(name)}: {written}}}"
     return written
 
 
@@ -152,11 +152,11 @@ def _added(text: str, mapping: MappingNode, name: str, written: str) -> str:
     end = _end(mapping, 0)
     if not _is_block(mapping):
         comma = ", " if mapping.value else ""
-        return text[: end - 1].rstrip() + f"{comma}{name}: {written}" + text[end - 1 :]
+        return text[: end - 1].rstrip() + f"{comma}{_quoted(name)}: {written}" + text[end - 1 :]
     line_end = text.find("\n", end)
     line_end = len(text) if line_end < 0 else line_end
     indent = " " * mapping.value[0][0].start_mark.column
-    return f"{text[:line_end]}\n{indent}{name}: {written}{text[line_end:]}"
+    return f"{text[:line_end]}\n{indent}{_quoted(name)}: {written}{text[line_end:]}"
 
 
 def _is_block(node: Node) -> bool:

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from flows.dvc_state.recovery import mend
+from flows.dvc_state.recovery import keep_lock_file, mend
 from flows.lock import LOCK, Holder, stopped, workspace_lock
+from storage.errors import InputError
+from storage.lockfile import read_pipeline
 
 # Of a library that DVC reads its paths with.
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")
@@ -75,3 +77,25 @@ def test_an_interrupted_run_is_on_record_as_one_with_something_to_mend(tmp_path)
         lock.mended = True
     with workspace_lock(tmp_path, "supmer run") as lock:
         assert lock.dead is None
+
+
+@pytest.mark.parametrize("sign", "[]*?{}")
+def test_a_workspace_whose_path_is_a_pattern_is_refused_in_one_line(audited, command_line, monkeypatch, sign):
+    root = audited.rename(audited.with_name(f"a{sign}b"))
+    monkeypatch.chdir(root)
+    code, _, message = command_line("gc")
+    expected = f"DVC and DuckDB take {sign} in a path for a pattern: rename or move the workspace"
+    assert (code, message) == (2, f"supmer: {root}: {expected}\n")
+
+
+def test_a_dvc_lock_cut_within_a_hash_of_digits_is_restored(audited, capsys):
+    path = audited / "dvc.lock"
+    whole = path.read_text()
+    keep_lock_file(audited)
+    before, _, _ = whole.rpartition("md5: ")
+    path.write_text(f"{before}md5: 8571")  # reads as a number
+    with pytest.raises(InputError, match=r"dvc\.lock: its entry of \w+ is damaged or cut short: restore it from git"):
+        read_pipeline(audited)
+    mend(audited, DEAD)
+    assert path.read_text() == whole
+    assert "dvc.lock was cut short by the crash: restored as it was before" in capsys.readouterr().err

@@ -5,7 +5,8 @@ import time
 import pytest
 
 from support.parameter_file import GROUPS, MINIMAL, refusal, refused_settings
-from tasks.params.file import load
+from tasks.params.file import load, read, validate
+from tasks.params.overrides import override
 
 # Refusals of a params_file
 
@@ -226,3 +227,16 @@ def test_aliases_in_a_setting_are_refused_when_they_stand_for_too_much(params_fi
     lists = ", ".join(["&a0 [1, 1]", *(f"&a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 8))])
     message = "-S: tune.seeds: its aliases (*name) stand for too many values: write them out"
     assert refused_settings(params_file, f"tune.seeds=[{lists}]") == message
+
+
+def test_a_name_that_yaml_reads_as_a_number_must_be_in_quotes(params_file):
+    content = params_file.read_text()
+    message = 'params.yaml:7: acquire.corpus.2024: YAML does not read this name as text: write it in quotes, "2024"'
+    assert refusal(params_file, content.replace("news: path", "2024: path")) == message
+    params_file.write_text(content.replace("news: path", '"2024": path'))
+    assert list(load(params_file).acquire.corpus) == ["2024"]
+
+
+def test_a_setting_puts_such_a_name_in_quotes(params_file):
+    params = validate(override(read(params_file), ["acquire.corpus.2024=path:/texts"]))
+    assert sorted(params.acquire.corpus) == ["2024", "news"]
