@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import inspect
 import logging
+import re
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from storage.lockfile import read_pipeline
 
 logging.getLogger("dvc").setLevel(logging.ERROR)  # supmer reports errors in its own words
 
+DVC_LOCK = Path(".dvc/tmp/lock")  # in the workspace, which is the working directory; DVC writes its process id to it
 PATTERN_SIGNS = "[]*?{}"
 COMMIT_SECONDS = 600  # a finished stage waits this long for another dvc command to end
 
@@ -170,12 +172,26 @@ def dvc_errors() -> Iterator[None]:
     try:
         yield
     except LockError as error:
-        raise InputError("DVC is at work in this workspace (its lock is taken): wait for it, then try again") from error
+        raise InputError(
+            f"DVC is at work in this workspace ({_holder(error)} has its lock): wait for it, then try again"
+        ) from error
     except DvcException as error:
         remedy = ""
         if "dvc.lock" in str(error):
             remedy = ": restore it from git, or delete it; `supmer run` then restores what DVC's cache holds"
         raise InputError(f"dvc: {first_line(error).rstrip('.')}{remedy}") from error
+
+
+def _holder(error: LockError) -> str:
+    """Return the process that holds DVC's lock, from the message about a claim or from the file of the whole lock."""
+    import psutil
+
+    if claim := re.search(r"\(PID (\d+)\): (.+)", str(error)):
+        return f"process {claim[1]}, `{claim[2].strip()}`,"
+    with suppress(OSError, ValueError, psutil.Error):
+        number = int(DVC_LOCK.read_text())
+        return f"process {number}, `{' '.join(psutil.Process(number).cmdline())}`,"
+    return "another process"
 
 
 def select(nodes: Sequence[Node], targets: Sequence[str], start: str | None, end: str | None) -> list[Node]:

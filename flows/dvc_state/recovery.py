@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import orjson
 from storage import paths
 from storage.atomic import remove, replacing_file, write_bytes
 from storage.errors import InputError
+from storage.lineage.events import abort_unfinished
 from tasks.stage.contract import SHARD_STORE
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ def mend(root: Path, dead: Holder) -> None:
     _mend_claims(pipeline, dead)
     for left in list(partials(root, [output for node in pipeline.nodes() for output in node.outputs])):
         remove(left)
+    ended = "was interrupted" if dead.interrupted else "was killed"
+    with suppress(InputError, OSError):  # a full disk must not keep the next run from starting
+        abort_unfinished(root, f"process {dead.pid} (`{dead.command}`, since {dead.since}) {ended}")
 
 
 def partials(root: Path, outputs: Iterable[str]) -> Iterator[Path]:

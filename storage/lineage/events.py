@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from storage import paths
 from storage.errors import InputError
 
 HTTP_SECONDS = 2.0
+_ENDS = frozenset({"COMPLETE", "FAIL", "ABORT"})
 
 logger = logging.getLogger("supmer.lineage")
 _deaf: set[str] = set()  # endpoints that failed once in this process and are not tried again
@@ -31,13 +32,13 @@ class Artifact:
 
 @dataclass(frozen=True)
 class StageEvent:
-    """The start, completion, failure or (OTHER) acceptance of a stage.
+    """The start, completion, failure, death (ABORT) or acceptance (OTHER) of a stage.
 
     `record` holds rows, bytes, seconds, peak memory, outcome, why and error; for an acceptance, the person's reason.
     """
 
     stage: str
-    state: Literal["START", "COMPLETE", "FAIL", "OTHER"]
+    state: Literal["START", "COMPLETE", "FAIL", "ABORT", "OTHER"]
     run_id: str
     time: datetime
     inputs: tuple[Artifact, ...] = ()
@@ -153,6 +154,23 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return event if isinstance(event, dict) else None
+
+
+def abort_unfinished(root: Path, why: str) -> list[str]:
+    """Log an ABORT event for each run of a stage that started and never ended; return the names of the stages.
+
+    Call this while holding the workspace lock: then every such run is dead.
+    """
+    running: dict[str, str] = {}
+    for event in read_events(root):
+        run_id, stage = event.get("run", {}).get("runId"), event.get("job", {}).get("name")
+        if event.get("eventType") == "START" and isinstance(run_id, str) and isinstance(stage, str):
+            running[run_id] = stage
+        elif event.get("eventType") in _ENDS:
+            running.pop(str(run_id), None)
+    for run_id, stage in running.items():
+        emit(root, StageEvent(stage, "ABORT", run_id, datetime.now(UTC), record={"error": why}))
+    return list(running.values())
 
 
 def run_that_made(events: list[dict[str, Any]], stage: str, versions: Mapping[str, str]) -> StageRun | None:

@@ -60,7 +60,7 @@ def _run_facets(event: StageEvent) -> dict[str, Any]:
         "supmer_stage": StageRunFacet(event.record, event.prefect_run_id),
         "executionParameters": execution_parameters_run.ExecutionParametersRunFacet(parameters),
     }
-    if event.state == "FAIL":
+    if event.state in {"FAIL", "ABORT"}:
         message = str(event.record.get("error") or event.record.get("why") or "the stage failed")
         facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(message, "PYTHON")
     return facets

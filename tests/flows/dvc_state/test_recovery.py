@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import uuid
+from datetime import UTC, datetime
 
 import pytest
 
 from flows.dvc_state.recovery import keep_lock_file, mend
 from flows.lock import LOCK, Holder, stopped, workspace_lock
 from storage.errors import InputError
+from storage.lineage.events import StageEvent, emit, read_events
 from storage.lockfile import read_pipeline
 
 # Of a library that DVC reads its paths with.
@@ -99,3 +102,42 @@ def test_a_dvc_lock_cut_within_a_hash_of_digits_is_restored(audited, capsys):
     mend(audited, DEAD)
     assert path.read_text() == whole
     assert "dvc.lock was cut short by the crash: restored as it was before" in capsys.readouterr().err
+
+
+HOLDING = """
+import sys
+from dvc.repo import Repo
+with Repo(".").lock:
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_line_about_dvc_at_work_names_the_process(audited, command_line):
+    command = [sys.executable, "-c", HOLDING]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holding:
+        assert holding.stdout.readline() == "locked\n"
+        code, _, message = command_line("gc")
+        holding.stdin.close()
+    assert code == 2
+    assert message.startswith(f"supmer: DVC is at work in this workspace (process {holding.pid}, `{sys.executable} -c")
+    assert message.endswith("has its lock): wait for it, then try again\n")
+
+
+def test_stages_that_were_killed_get_an_abort_event(audited):
+    def states(run):
+        return [event["eventType"] for event in read_events(audited) if event["run"]["runId"] == run]
+
+    killed, ended = str(uuid.uuid4()), str(uuid.uuid4())
+    for run in (killed, ended):
+        emit(audited, StageEvent("sample", "START", run, datetime.now(UTC)))
+    emit(audited, StageEvent("sample", "FAIL", ended, datetime.now(UTC)))
+    mend(audited, DEAD)
+    assert states(killed) == ["START", "ABORT"]
+    assert states(ended) == ["START", "FAIL"]
+    last = read_events(audited)[-1]
+    assert last["job"]["name"] == "sample"
+    said = last["run"]["facets"]["supmer_stage"]["record"]["error"]
+    assert said == f"process {DEAD.pid} (`supmer run`, since then) was killed"
+    mend(audited, DEAD)
+    assert states(killed) == ["START", "ABORT"]
