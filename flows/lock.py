@@ -4,6 +4,7 @@ This is the only module that locks without filelock, for two reasons: commands t
 filelock takes a tenth of a second to import; and filelock cannot check a lock without taking it, as `is_locked` does.
 """
 
+import errno
 import fcntl
 import os
 import time
@@ -42,10 +43,11 @@ class Lock:
 
 
 @contextmanager
-def workspace_lock(root: Path, command: str) -> Iterator[Lock]:
+def workspace_lock(root: Path, command: str, *, needs_room: bool = True) -> Iterator[Lock]:
     """Hold the workspace; raise InputError, naming the holder, if another process holds it.
 
     The kernel releases the lock of a dead process. The content of the file stays, which shows that the process died.
+    A command that frees space (`needs_room` is false) holds the lock even if the disk is too full for that content.
     """
     path = root / LOCK
     path.parent.mkdir(exist_ok=True)
@@ -55,7 +57,11 @@ def workspace_lock(root: Path, command: str) -> Iterator[Lock]:
             raise InputError(f"{_in_words(holder)} is running in this workspace: wait for it, or stop it first")
         lock = Lock(_read(file.read()))
         mine = Holder(os.getpid(), command, datetime.now(UTC).isoformat(timespec="seconds"))
-        _write(file.fileno(), orjson.dumps(mine))
+        try:
+            _write(file.fileno(), orjson.dumps(mine))
+        except OSError as error:
+            if needs_room or error.errno != errno.ENOSPC:
+                raise
         try:
             yield lock
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,8 +40,11 @@ def command(dry_run: bool) -> None:
     from flows.dvc_state.dag import Pipeline, dvc_errors
 
     pipeline = Pipeline(root)
-    with workspace_lock(root, "supmer gc"):
+    with workspace_lock(root, "supmer gc", needs_room=False):
         before = _disk_use(root)
+        leftovers = list(_leftovers(root, [out for node in pipeline.nodes() for out in node.outputs]))
+        if not dry_run:
+            _remove(leftovers)  # first: DVC needs some room to work, and the disk may be full
         with dvc_errors():
             unused = _unused_bytes(pipeline)
             if not dry_run:
@@ -49,14 +52,18 @@ def command(dry_run: bool) -> None:
                     workspace=True, all_commits=pipeline.has_git, all_experiments=pipeline.has_git, force=True
                 )
         # After DVC's cache: a shard that shared its bytes with the cache takes up room of its own only now.
-        leftovers = [*_leftovers(root, [out for node in pipeline.nodes() for out in node.outputs]), *_unused(pipeline)]
+        shards = list(_unused(pipeline))
         if dry_run:
-            freed = unused + sum(_disk_use(path) for path in leftovers)
+            freed = unused + sum(_disk_use(path) for path in (*leftovers, *shards))
         else:
-            for path in leftovers:
-                remove(path)
+            _remove(shards)
             freed = before - _disk_use(root)
     click.echo(f"{'would free' if dry_run else 'freed'} {freed / 1e6:,.1f} MB")
+
+
+def _remove(paths_to_remove: Iterable[Path]) -> None:
+    for path in paths_to_remove:
+        remove(path)
 
 
 def _leftovers(root: Path, outputs: list[str]) -> Iterator[Path]:

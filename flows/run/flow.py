@@ -31,6 +31,7 @@ from flows.run.lineage_events import announce, is_recorded
 from flows.run.outcome import Outcome
 from flows.server.artifacts import tell_prefect
 from flows.server.prefect_home import workspace_tag
+from flows.server.ready import FULL_DISK_BYTES
 from flows.server.scheduled_run import FLOW, run_as
 from storage.errors import InputError, TransientError, first_line
 from tasks.params.schema import Params
@@ -38,7 +39,6 @@ from tasks.stage.contract import Record, Reporter, Stage
 from tasks.stage.fanout import PrefectFanOut
 from tasks.stage.workers import rest_workers, worker_processes
 
-FULL_DISK_BYTES = 4_000_000  # with less free space Prefect cannot write its database
 FULL_DISK_WORDS = ("No space left", "requested and")  # of DuckDB and NumPy; their scratch files may be gone by now
 
 
