@@ -1,6 +1,7 @@
 """Killed at exact moments, then run to the end: nothing lost, nothing half written, nothing redone."""
 
 import subprocess
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import pytest
@@ -90,6 +91,15 @@ def assert_recorded(root):
         assert run_that_made(events, stage.name, {output.path: output.md5 for output in stage.outputs}), stage.name
 
 
+def assert_ended(root):
+    """Every run of a stage that started has an end in the log, and those that were killed an ABORT."""
+    states = defaultdict(list)
+    for event in read_events(root):
+        states[event["run"]["runId"]].append(event["eventType"])
+    assert {run[-1] for run in states.values()} <= {"COMPLETE", "FAIL", "ABORT"}
+    assert ["START", "ABORT"] in states.values()
+
+
 @pytest.mark.parametrize("case", MOMENTS)
 def test_killed_at_any_moment_the_next_run_goes_on_and_comes_to_the_same_bytes(
     template, undisturbed, prefect_api, tmp_path, case
@@ -113,6 +123,7 @@ def test_killed_at_any_moment_the_next_run_goes_on_and_comes_to_the_same_bytes(
     assert (root / "dvc.lock").read_text() == undisturbed.lock
     assert partials(root) == []
     assert_recorded(root)
+    assert_ended(root)
     assert flow_states(workspace).count("CRASHED") >= len(MOMENTS[case])
     assert not {"RUNNING", "PENDING"} & set(flow_states(workspace))
     assert "stages are whole" in workspace.run("verify")
@@ -128,3 +139,4 @@ def test_what_a_crash_kept_from_the_record_is_put_there_even_if_dvc_runs_a_stage
     workspace.run("repro", "--single-item", "--force", "acquire", program="dvc")
     workspace.run("run")
     assert_recorded(workspace.root)
+    assert_ended(workspace.root)
