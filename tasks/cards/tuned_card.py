@@ -1,7 +1,6 @@
 """The model card of a tuned prompt or of prefixes: the question it answers, the way it was chosen, its use."""
 
 import re
-from collections.abc import Sequence
 
 from tasks.stage.contract import Record
 
