@@ -16,7 +16,8 @@ from storage.task_formats import FORMATS, LABELED
 SUPMER = "supmer"
 PAIRS, SINGLES = "sp", "ss"  # formats like sets of two texts and of one text; PPT has a prompt for each
 PROMPT_TUNING, _PREFIX_TUNING = "tasks.tune.prompt_tuning", "tasks.tune.prefix_tuning"
-_INFERENCE = "tasks.tune.inference"
+_INFERENCE, _FINE_TUNING = "tasks.tune.inference", "tasks.weights.fine_tuning"
+KEEP = "tune.fine_tuning.keep"  # the key that says whether trained weights are kept
 
 
 class Group(StrEnum):
@@ -157,7 +158,12 @@ _ROWS = (
         settings=("tune.p_tuning_v2.length", "tune.p_tuning_v2.places"),
     ),
     Method(
-        "ft", "Fine-tuning of all weights", "FT", Group.MORE_PARAMETERS, "nothing", "weights", module="",
+        "ft", "Fine-tuning of all weights", "FT", Group.MORE_PARAMETERS, "nothing", "weights", module=_FINE_TUNING,
+        learning_rates="tune.fine_tuning.learning_rates",
+        settings=(
+            KEEP, "tune.fine_tuning.micro_batch", "tune.fine_tuning.gradient_checkpointing",
+            "tune.fine_tuning.reshard_after_forward",
+        ),
         drawn=Drawn.NEXT,
     ),
     Method(

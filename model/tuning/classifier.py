@@ -23,6 +23,7 @@ from storage.errors import InputError
 from storage.prompts.local_backbone import backbone_folder
 from storage.prompts.prefix_artifact import PrefixArtifact, is_prefixes, read_prefixes
 from storage.prompts.prompt_artifact import PromptArtifact, read_prompt
+from storage.prompts.weights_artifact import is_weights, kept_weights
 
 Texts = str | Sequence[str] | Mapping[str, str]
 """An example: its text, or all its texts, in order or by name, if the template has several fields."""
@@ -43,6 +44,15 @@ def _reader(
     return Passes.for_tuning(backbone), torch.from_numpy(np.array(artifact.prompt))
 
 
+def _loaded(folder: Path, precision: WantedPrecision) -> Backbone:
+    if precision not in get_args(WantedPrecision):
+        raise InputError(f"precision: {precision!r} should be one of {', '.join(get_args(WantedPrecision))}")
+    choice = choose(precision, device())
+    if choice.warning:
+        warnings.warn(choice.warning, stacklevel=3)  # names the line that calls `from_pretrained`
+    return load_backbone(folder, device(), precision=choice.precision)
+
+
 @dataclass(frozen=True)
 class Prediction:
     """The most likely label, and the probabilities of all labels, which sum to 1."""
@@ -52,7 +62,7 @@ class Prediction:
 
 
 class PromptedClassifier:
-    """A frozen backbone with a prompt, or with prefixes, that were tuned for one task.
+    """A frozen backbone with a prompt or prefixes that were tuned for one task, or one whose weights were trained.
 
     Attributes:
         task: the task that the prompt was tuned for: labels, template, maximum length.
@@ -77,29 +87,30 @@ class PromptedClassifier:
         any_backbone: bool = False,
         precision: WantedPrecision = "auto",
     ) -> "PromptedClassifier":
-        """Load the classifier of a tuned prompt or of prefixes, for example from artifacts/tuned/movies/supmer.
+        """Load the classifier of a tuned prompt, prefixes or weights, for example from artifacts/tuned/movies/supmer.
 
         Raise InputError if the folder is not a tuned prompt or the backbone does not fit it.
 
         Args:
             folder: the folder of a tuned prompt.
             backbone: the folder of the model it was tuned for; by default the backbone of the prompt's workspace.
+                Trained weights take none.
             any_backbone: accept a backbone whose files differ from those that the prompt was tuned for.
             precision: of the backbone's products: "float32", "bfloat16", or "auto" for bfloat16 where the device
                 computes in it. A UserWarning says what bfloat16 costs on a device without units for it.
         """
         folder = Path(folder)
+        if is_weights(folder):
+            if backbone is not None:
+                raise InputError(f"{folder}: holds trained weights, which need no other backbone: leave it out")
+            task = Downstream.of(kept_weights(folder), folder)
+            loaded = _loaded(folder, precision)
+            return cls(task, Passes.for_tuning(loaded), torch.zeros(0, loaded.width), folder)
         artifact = read_prefixes(folder) if is_prefixes(folder) else read_prompt(folder)
         task = Downstream.of(artifact.about, folder)
         backbone_path = None if backbone is None else Path(backbone)
         where = backbone_folder(folder, artifact.about, backbone_path, any_backbone=any_backbone)
-        if precision not in get_args(WantedPrecision):
-            raise InputError(f"precision: {precision!r} should be one of {', '.join(get_args(WantedPrecision))}")
-        choice = choose(precision, device())
-        if choice.warning:
-            warnings.warn(choice.warning, stacklevel=2)
-        loaded = load_backbone(where, device(), precision=choice.precision)
-        return cls(task, *_reader(artifact, loaded, folder, where), where)
+        return cls(task, *_reader(artifact, _loaded(where, precision), folder, where), where)
 
     @property
     def labels(self) -> tuple[str, ...]:

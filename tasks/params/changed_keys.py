@@ -8,7 +8,6 @@ RENAMED: dict[str, str] = {}
 REMOVED = {
     "metatrain.optimizer": "θ and φ are always trained with Adam",
     "tune.optimizer": "prompts are always tuned with AdamW",
-    "tune.fine_tuning": "tuning of all weights is not built",
 }
 """Why a key, or a group of keys, is no longer there."""
 

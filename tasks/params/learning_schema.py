@@ -234,6 +234,26 @@ class PTuningV2Params(ParamGroup):
     )
 
 
+class FineTuningParams(ParamGroup):
+    """Fine-tuning of all weights (the method `ft`)."""
+
+    learning_rates: Annotated[list[Rate], Distinct] = Field(
+        [1e-5, 2e-5, 3e-5], min_length=1, description="Learning rates; the best on validation is kept"
+    )
+    keep: bool = Field(
+        False, description="Keep the weights of the best checkpoint of every seed, as transformers folders"
+    )
+    micro_batch: Count | None = Field(
+        None, description="Examples in one pass on one device; gradients of a step are summed; null: all of a batch"
+    )
+    gradient_checkpointing: bool = Field(
+        False, description="Compute the activations of a layer again in the backward pass, instead of keeping them"
+    )
+    reshard_after_forward: bool = Field(
+        False, description="On several devices, shard weights between passes too (as ZeRO-3), not only what is trained"
+    )
+
+
 class TuneParams(ParamGroup):
     """Few-shot tuning from each initialization, and domain generalization."""
 
@@ -252,6 +272,7 @@ class TuneParams(ParamGroup):
     )
     prefix_tuning: PrefixTuningParams = defaults(PrefixTuningParams)
     p_tuning_v2: PTuningV2Params = defaults(PTuningV2Params)
+    fine_tuning: FineTuningParams = defaults(FineTuningParams)
     batch_size: Count = Field(32, description="Examples per step")
     epochs: Count = Field(200, description="Passes over the few training examples")
     evaluate_every: Count = Field(10, description="Steps between evaluations; the best checkpoint is kept")

@@ -5,6 +5,7 @@ A method that trains nothing needs no `tune`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -21,12 +22,21 @@ from tasks.tune.tokenized_form import TokenizedForm
 
 
 @dataclass(frozen=True)
+class TestSet:
+    """Examples to test on, and their dataset's template and label words in tokens."""
+
+    examples: Sequence[LabeledExample]
+    words: TokenizedForm
+
+
+@dataclass(frozen=True)
 class TuningJob:
     """Seeds of one dataset that one method tunes together.
 
     Attributes:
         words: the dataset's template and label words in tokens.
-        passes: passes of the frozen backbone, on the device to be used.
+        load: loads the frozen backbone on the device to be used, for `passes`.
+        model: the folder of the backbone.
         prompts: the folder of the prompts that `metatrain` learned.
         backbone: source and hash of the backbone.
         work: the folder of the checkpoints.
@@ -35,13 +45,15 @@ class TuningJob:
         say: prints a line.
         start: the start that a user gave; None for the method's own.
         start_name: the name of the start in messages.
+        tests: the test sets, for a method whose result is too large to be kept for them; None if it has to be kept.
     """
 
     tuning: Tuning
     seeds: Sequence[int]
     dataset: LabeledDataset
     words: TokenizedForm
-    passes: Passes
+    load: Callable[[], Passes]
+    model: Path
     prompts: Path
     backbone: Record
     work: Work
@@ -50,6 +62,12 @@ class TuningJob:
     say: Callable[[str], None]
     start: Start | None = None
     start_name: str = ""
+    tests: Sequence[TestSet] | None = None
+
+    @cached_property
+    def passes(self) -> Passes:
+        """Passes of the frozen backbone, on the device to be used."""
+        return self.load()
 
 
 @dataclass(frozen=True)
@@ -62,6 +80,7 @@ class EvaluationJob:
         seed: seed of their draw; None for a method that uses none.
         source: the dataset that demonstrations come from; None for a method without demonstrations.
         room: number of positions of prompt and input together, in tokens.
+        load: loads the frozen backbone on the device to be used, for `passes`.
         tuned: the folder `prompt` in the results of the seed; None for a method that trains nothing.
     """
 
@@ -70,10 +89,15 @@ class EvaluationJob:
     seed: int | None
     examples: Sequence[LabeledExample]
     words: TokenizedForm
-    passes: Passes
+    load: Callable[[], Passes]
     source: LabeledDataset | None
     room: int
     tuned: Path | None
+
+    @cached_property
+    def passes(self) -> Passes:
+        """Passes of the frozen backbone, on the device to be used."""
+        return self.load()
 
 
 class MethodModule(Protocol):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -64,7 +65,7 @@ class _Ready:
 
     own: OwnTuning
     module: MethodModule
-    passes: Passes
+    load: Callable[[], Passes]
     words: TokenizedForm
 
 
@@ -78,10 +79,14 @@ def tune_own(own: OwnTuning, output: Path, told: Told, say: Callable[[str], None
         few_shot_split(own.dataset, own.tuning.shots, seed)  # report too few examples before a model is loaded
     where = device()
     make_deterministic(where)
-    passes = Passes.for_tuning(load_backbone(own.backbone, where, precision=own.tuning.precision))
+
+    @cache
+    def load() -> Passes:
+        return Passes.for_tuning(load_backbone(own.backbone, where, precision=own.tuning.precision))
+
     tokenizer = TemplateTokenizer.from_folder(own.backbone, own.tuning.max_length)
     words = TokenizedForm.of(own.dataset.form, own.tuning.form, tokenizer)
-    ready = _Ready(own, named_module(own.method.module), passes, words)
+    ready = _Ready(own, named_module(own.method.module), load, words)
     if not own.trains:
         return [_tested(ready, seed, None) for seed in own.seeds]
     return _tuned(ready, output, told, say)
@@ -96,7 +101,8 @@ def _tuned(ready: _Ready, output: Path, told: Told, say: Callable[[str], None]) 
             own.seeds,
             own.dataset,
             ready.words,
-            ready.passes,
+            ready.load,
+            own.backbone,
             own.work,
             own.about,
             Work(own.work / key, key, own.checkpoint_seconds),
@@ -158,7 +164,7 @@ def _tested(ready: _Ready, seed: int, tuned: Path | None) -> Record:
         seed,
         examples,
         ready.words,
-        ready.passes,
+        ready.load,
         own.dataset if demonstrated else None,
         own.tuning.max_length + own.tuning.prompt_tokens,
         tuned,

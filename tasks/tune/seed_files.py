@@ -1,11 +1,13 @@
 """The files of one seed's results: the chosen prompt in a folder of its own, and all validation curves."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from storage.tables.tuning_tables import CURVES, write_table
+from tasks.labeled.dataset import LabeledDataset
 from tasks.stage.contract import Record
+from tasks.tune.plan import Tuning
 from tasks.tune.seed_tuning import SeedTuned, Setup
 from tasks.tune.tokenized_form import template_text
 
@@ -14,14 +16,22 @@ PROMPT_FOLDER, CURVES_FILE = "prompt", "curves.parquet"
 
 def write_seed(folder: Path, setup: Setup, tuned: SeedTuned, backbone: Record) -> Record:
     """Write what was tuned as a folder that `supmer predict` can use, and the curves of all learning rates."""
-    tuning, chosen = setup.tuning, tuned.results[tuned.chosen]
-    text, words = template_text(setup.dataset.form, tuning.form)
-    about = {
+    about = tuned_about(setup.tuning, setup.dataset, tuned, backbone)
+    setup.start.write(folder / PROMPT_FOLDER, tuned.results[tuned.chosen].prompt, about)
+    hashes = [setup.start.hash(result.prompt) for result in tuned.results]
+    return write_curves(folder, setup.tuning, setup.dataset, tuned, hashes)
+
+
+def tuned_about(tuning: Tuning, dataset: LabeledDataset, tuned: SeedTuned, backbone: Record) -> Record:
+    """Return the description of what was tuned: its backbone, its task, and the run that validation chose."""
+    chosen = tuned.results[tuned.chosen]
+    text, words = template_text(dataset.form, tuning.form)
+    return {
         "backbone": backbone,
         "downstream": {
             "dataset": tuning.dataset,
-            "fields": list(setup.dataset.form.fields),
-            "labels": list(setup.dataset.form.labels),
+            "fields": list(dataset.form.fields),
+            "labels": list(dataset.form.labels),
             "template": text,
             "words": list(words),
             "form": tuning.form,
@@ -34,17 +44,22 @@ def write_seed(folder: Path, setup: Setup, tuned: SeedTuned, backbone: Record) -
             "validation_score": chosen.best.validation_score,
             "status": chosen.status,
             "start": tuned.start_hash,
-            "data": setup.dataset.data_hash,
+            "data": dataset.data_hash,
             "backbone": backbone,
         },
     }
-    setup.start.write(folder / PROMPT_FOLDER, chosen.prompt, about)
-    rows = list(_curve_rows(setup, tuned))
+
+
+def write_curves(
+    folder: Path, tuning: Tuning, dataset: LabeledDataset, tuned: SeedTuned, hashes: Sequence[str]
+) -> Record:
+    """Write the curves of a seed; return its record. `hashes` are those of what each learning rate gave."""
+    rows = list(_curve_rows(tuning, dataset, tuned))
     write_table(folder / CURVES_FILE, CURVES, rows, {"dataset": tuning.dataset, "method": tuning.method})
     return {
         "prompt_hash": tuned.start_hash,
-        "data_hash": setup.dataset.data_hash,
-        "metric": setup.dataset.form.metric,
+        "data_hash": dataset.data_hash,
+        "metric": dataset.form.metric,
         "cost": asdict(tuned.cost),
         "chosen": tuned.chosen,
         "runs": [
@@ -55,17 +70,16 @@ def write_seed(folder: Path, setup: Setup, tuned: SeedTuned, backbone: Record) -
                 "best_step": result.best.step,
                 "steps": result.steps,
                 "status": result.status,
-                "tuned_hash": setup.start.hash(result.prompt),
+                "tuned_hash": tuned_hash,
             }
-            for rate, result in zip(tuning.learning_rates, tuned.results, strict=True)
+            for rate, result, tuned_hash in zip(tuning.learning_rates, tuned.results, hashes, strict=True)
         ],
-        "curve": [asdict(point) for point in chosen.curve],
+        "curve": [asdict(point) for point in tuned.results[tuned.chosen].curve],
         "files": sorted(path.name for path in (folder / PROMPT_FOLDER).iterdir()),
     }
 
 
-def _curve_rows(setup: Setup, tuned: SeedTuned) -> Iterator[Record]:
-    tuning = setup.tuning
+def _curve_rows(tuning: Tuning, dataset: LabeledDataset, tuned: SeedTuned) -> Iterator[Record]:
     for rate, result in zip(tuning.learning_rates, tuned.results, strict=True):
         for point in result.curve:
             yield {
@@ -75,5 +89,5 @@ def _curve_rows(setup: Setup, tuned: SeedTuned) -> Iterator[Record]:
                 "seed": tuned.seed,
                 "learning_rate": rate,
                 "prompt_hash": tuned.start_hash,
-                "data_hash": setup.dataset.data_hash,
+                "data_hash": dataset.data_hash,
             } | {name: getattr(point, name) for name in ("step", "train_loss", "validation_loss", "validation_score")}

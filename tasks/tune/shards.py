@@ -1,6 +1,6 @@
 """The functions of the shards of `tune`: a method is tuned on a dataset, and labels the examples of a test set."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -16,11 +16,11 @@ from storage.errors import InputError
 from storage.file_lock import turn
 from storage.sources.source import read_manifest
 from storage.tables.tuning_tables import PREDICTIONS, write_table
-from tasks.labeled.dataset import LabeledDataset, LabeledExample, domain_examples, read_dataset, test_examples
+from tasks.labeled.dataset import LabeledDataset, domain_examples, read_dataset, test_examples
 from tasks.methods import METHODS
 from tasks.stage.contract import Record
 from tasks.stage.progress import say, tell
-from tasks.tune.method_module import EvaluationJob, TuningJob, method_module
+from tasks.tune.method_module import EvaluationJob, TestSet, TuningJob, method_module
 from tasks.tune.plan import Tuning
 from tasks.tune.seed_tuning import Work
 from tasks.tune.tokenized_form import TokenizedForm, asked_by
@@ -28,29 +28,39 @@ from tasks.tune.tokenized_form import TokenizedForm, asked_by
 
 def tune_method(payload: Record, folder: Path) -> Record:
     """Tune seeds of one dataset and method together, and write the results of each; return a record for each."""
+    tuning = Tuning.from_json(payload["tuning"])
+    key = folder.name.partition(".partial-")[0]
+    with turn(Path(payload["work"], f"{key}.turn")), tuning_job(payload, folder) as job:
+        records = method_module(tuning.method).tune(job)
+    for seed, record in records.items():
+        say(folder, _summary(tuning, seed, record))
+    return records
+
+
+@contextmanager
+def tuning_job(payload: Record, folder: Path) -> Iterator[TuningJob]:
+    """Yield the job of a shard; no other worker uses the same GPU meanwhile."""
     tuning, places = Tuning.from_json(payload["tuning"]), payload["places"]
     key = folder.name.partition(".partial-")[0]
-    with _ready(payload, tuning.precision) as passes, turn(Path(payload["work"], f"{key}.turn")):
+    with _ready(payload, tuning.precision) as load:
         acquired = _dataset(places["root"], places["datasets"], tuning.dataset, payload["data"])
         dataset = asked_by(tuning.method, acquired)
         tokenizer = _tokenizer(places["backbone"]).limited(tuning.max_length)
-        job = TuningJob(
+        yield TuningJob(
             tuning,
             payload["seeds"],
             dataset,
             TokenizedForm.of(dataset.form, tuning.form, tokenizer),
-            passes,
+            load,
+            Path(places["backbone"]),
             Path(places["prompts"]),
             payload["backbone"],
             Work(Path(payload["work"], key), key, payload["checkpoint_seconds"]),
             folder,
             lambda share, note: tell(folder, int(share * tuning.epochs), note),
             lambda line: say(folder, line),
+            tests=[_test_set(payload, test)[1] for test in payload["tests"]] if "tests" in payload else None,
         )
-        records = method_module(tuning.method).tune(job)
-    for seed, record in records.items():
-        say(folder, _summary(tuning, seed, record))
-    return records
 
 
 def _summary(tuning: Tuning, seed: str, record: Record) -> str:
@@ -66,16 +76,10 @@ def _summary(tuning: Tuning, seed: str, record: Record) -> str:
 def test_method(payload: Record, folder: Path) -> Record:
     """Label the test examples of one dataset by one method, and write the predictions."""
     tested_on, tuned_on = payload["tested_on"], payload["test"]["dataset"]
-    method, places = payload["test"]["method"], payload["places"]
-    dataset = asked_by(method, _dataset(places["root"], places["datasets"], tested_on, payload["data"]))
-    drawn = test_examples if tested_on == tuned_on else domain_examples
-    examples = drawn(dataset, payload["limit"], payload["draw"])
-    if not examples:
-        raise InputError(f"acquire.datasets.{tested_on}: no examples to test on: name a file test.jsonl")
-    tokenizer = _tokenizer(places["backbone"]).limited(payload["max_length"])
-    words = TokenizedForm.of(dataset.form, payload["test"]["form"], tokenizer)
-    with _ready(payload, payload["test"]["precision"]) as passes:
-        evaluated = method_module(method).evaluate(_evaluation(payload, examples, words, passes))
+    method = payload["test"]["method"]
+    dataset, test_set = _test_set(payload, payload)
+    with _ready(payload, payload["test"]["precision"]) as load:
+        evaluated = method_module(method).evaluate(_evaluation(payload, test_set, load))
     row = {
         "dataset": tuned_on,
         "tested_on": tested_on,
@@ -90,16 +94,26 @@ def test_method(payload: Record, folder: Path) -> Record:
     write_table(folder / "predictions.parquet", PREDICTIONS, rows, origin)
     return {
         "score": evaluated.score,
-        "examples": len(examples),
+        "examples": len(test_set.examples),
         "metric": dataset.form.metric,
         "tuned_hash": evaluated.tuned_hash,
         "data_hash": dataset.data_hash,
     }
 
 
-def _evaluation(
-    payload: Record, examples: Sequence[LabeledExample], words: TokenizedForm, passes: Passes
-) -> EvaluationJob:
+def _test_set(payload: Record, test: Record) -> tuple[LabeledDataset, TestSet]:
+    """Return a dataset to test on, and its test examples; `payload` has the places of the files."""
+    places, name, method = payload["places"], test["tested_on"], test["test"]["method"]
+    dataset = asked_by(method, _dataset(places["root"], places["datasets"], name, test["data"]))
+    drawn = test_examples if name == test["test"]["dataset"] else domain_examples
+    examples = drawn(dataset, test["limit"], test["draw"])
+    if not examples:
+        raise InputError(f"acquire.datasets.{name}: no examples to test on: name a file test.jsonl")
+    tokenizer = _tokenizer(places["backbone"]).limited(test["max_length"])
+    return dataset, TestSet(examples, TokenizedForm.of(dataset.form, test["test"]["form"], tokenizer))
+
+
+def _evaluation(payload: Record, test_set: TestSet, load: Callable[[], Passes]) -> EvaluationJob:
     test, places, tuned = payload["test"], payload["places"], payload.get("prompt_folder")
     source = None
     if METHODS[test["method"]].examples == "demonstrations":
@@ -108,9 +122,9 @@ def _evaluation(
         test["method"],
         test["shots"],
         payload["seed"],
-        examples,
-        words,
-        passes,
+        test_set.examples,
+        test_set.words,
+        load,
         source,
         payload["max_length"] + test.get("prompt_tokens", 0),  # as many positions as the tuned methods have
         Path(tuned) if tuned else None,
@@ -118,8 +132,8 @@ def _evaluation(
 
 
 @contextmanager
-def _ready(payload: Record, precision: Precision) -> Iterator[Passes]:
-    """Yield passes of the backbone on this worker's device; no other worker uses the same GPU meanwhile."""
+def _ready(payload: Record, precision: Precision) -> Iterator[Callable[[], Passes]]:
+    """Yield a function that loads the backbone on this worker's device, which no other worker uses meanwhile."""
     torch.set_num_threads(payload["threads"])
     where = device(payload["number"])
     make_deterministic(where)
@@ -128,8 +142,7 @@ def _ready(payload: Record, precision: Precision) -> Iterator[Passes]:
     with alone:
         try:
             folder, content = payload["places"]["backbone"], payload["backbone"]["hash"]
-            backbone = _backbone(folder, content, precision, recompute=recompute)
-            yield Passes.for_tuning(backbone)
+            yield lambda: Passes.for_tuning(_backbone(folder, content, precision, recompute=recompute))
         finally:
             if where.type == "cuda":
                 _backbone.cache_clear()

@@ -16,8 +16,8 @@ from storage.errors import InputError
 from storage.prompts.prompt_artifact import PROMPT, REGULARIZER
 from storage.sources.source import AcquiredSource, read_manifest
 from storage.vectors.sentence_vectors import file_hashes, model_hash
-from tasks.methods import METHODS
-from tasks.stage.contract import SHARD_STORE, Record, Shard, Stage, finished_record
+from tasks.methods import KEEP, METHODS
+from tasks.stage.contract import RANKS, SHARD_STORE, Record, Shard, Stage, finished_record
 from tasks.stage.precision import say_restarts, stage_precision
 from tasks.tune.plan import Planned, decides_test, longest, planned
 from tasks.tune.results import PROMPT_FOLDER, SeedResult, TestResult, write_results
@@ -74,6 +74,7 @@ class Inputs:
             "gradient_checkpointing": stage.params.metatrain.gradient_checkpointing,
             "threads": max(len(os.sched_getaffinity(0)) // max(side_by_side, 1), 1),
             "number": number,
+            "ranks": os.environ.get(RANKS, ""),
         }
 
 
@@ -91,8 +92,10 @@ def _tuned(inputs: Inputs, plan: Sequence[Planned]) -> list[SeedResult]:
     stage, shards = inputs.stage, []
     for entry in plan:
         tuning = entry.tuning
-        payload = {"tuning": tuning.to_json(), "data": inputs.data(tuning.dataset), "backbone": inputs.model()}
+        payload: Record = {"tuning": tuning.to_json(), "data": inputs.data(tuning.dataset), "backbone": inputs.model()}
         payload["start"] = inputs.start(tuning.method)
+        if METHODS[tuning.method].trains == "weights" and not tuning.settings.get(KEEP):
+            payload["tests"] = [_test(inputs, entry, name) for name in entry.tested_on]
         shards += [(entry, Shard(f"{entry.name}-{seed}", payload | {"seed": seed})) for seed in entry.seeds]
     missing = stage.unfinished("seed", take_seed, [shard for _, shard in shards])
     groups = _groups(inputs, [(entry, shard) for entry, shard in shards if shard in missing])
@@ -152,18 +155,24 @@ def _tested(inputs: Inputs, plan: Sequence[Planned], seeds: Sequence[SeedResult]
     return [TestResult(entry, seed, name, result) for (entry, seed, name), result in zip(wanted, results, strict=True)]
 
 
-def _test_shard(
-    inputs: Inputs, entry: Planned, tuned: SeedResult | None, seed: int | None, tested_on: str, place: tuple[int, int]
-) -> Shard:
+def _test(inputs: Inputs, entry: Planned, tested_on: str) -> Record:
+    """Return the values that decide the examples of a test and the way they are asked."""
     params = inputs.stage.params
-    payload: Record = {
+    return {
         "test": decides_test(entry.tuning),
-        "seed": seed,
         "tested_on": tested_on,
         "data": inputs.data(tested_on),
         "limit": params.tune.test_examples,
         "draw": params.seed,
         "max_length": longest(params, tested_on),
+    }
+
+
+def _test_shard(
+    inputs: Inputs, entry: Planned, tuned: SeedResult | None, seed: int | None, tested_on: str, place: tuple[int, int]
+) -> Shard:
+    payload = _test(inputs, entry, tested_on) | {
+        "seed": seed,
         "backbone": inputs.model(),
         "learning_rate": tuned.learning_rate if tuned else None,
         "prompt": tuned.tuned_hash if tuned else None,

@@ -133,7 +133,7 @@ def test_prefixes_are_tuned_with_the_rates_of_their_method_and_predict(room, bac
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"method": "ft"}, "method ft: not built: there are "),
+        ({"method": "bitfit"}, "method bitfit: not built: there are "),
         ({"method": "zero-shot"}, "method zero-shot: trains nothing"),
         ({"method": "supmer"}, "method supmer: no prompt in "),
         ({"method": "pt", "start": "normal"}, "start and method: "),

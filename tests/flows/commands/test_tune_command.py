@@ -94,7 +94,7 @@ def test_it_starts_from_a_prompt_with_words_and_a_template_of_ones_own(supmer, t
         (("--data", "mine.jsonl", "--prompt", "no-such"), "no config.json in it"),
         (("--data", "mine.jsonl", "--prompt", "wide", "--init", "normal"), "the one or the other"),
         (("--data", "mine.jsonl", "--method", "pt", "--init", "normal"), "--method and --init: a tuning starts from"),
-        (("--data", "mine.jsonl", "--method", "ft"), "'ft' is not one of"),
+        (("--data", "mine.jsonl", "--method", "bitfit"), "'bitfit' is not one of"),
         (("--data", "mine.jsonl", "--backbone", "no-such"), "give the folder of a model"),
         (("--data", "mine.jsonl", "--template", "{text} {other}"), "other"),
     ],

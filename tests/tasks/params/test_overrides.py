@@ -91,8 +91,8 @@ def test_a_source_survives_as_it_was_typed(params_file, source):
         ("nosuch.key=1", f"-S: nosuch.key: unknown key (got 1); {GROUPS}"),
         ("tune.optimizer=adamw", ("-S: tune.optimizer: no longer a key (got adamw); "
          "prompts are always tuned with AdamW: leave it out")),
-        ("tune.fine_tuning.learning_rates=[1]", ("-S: tune.fine_tuning.learning_rates: no longer a key (got [1]); "
-         "tuning of all weights is not built: leave it out")),
+        ("metatrain.optimizer.kind=1", ("-S: metatrain.optimizer.kind: no longer a key (got 1); "
+         "θ and φ are always trained with Adam: leave it out")),
         ("embed=5", "-S: embed: a group, set one of its keys (model, dtype, batch_size, precision)"),
         ("tune.seeds=[1", "-S: tune.seeds: not valid YAML: expected ',' or ']', but got '<stream end>' (got [1)"),
         ("sample.budget_mb=much", '-S: sample.budget_mb: expected a number (got "much")'),

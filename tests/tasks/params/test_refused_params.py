@@ -50,15 +50,12 @@ from tasks.params.overrides import override
         ("methods: [pt]", "optimizer: adam",
          ('params.yaml:20: tune.optimizer: no longer a key (got "adam"); '
          "prompts are always tuned with AdamW: leave it out")),
-        ("methods: [pt]", "fine_tuning: {zero_stage: 2}",
-         ('params.yaml:20: tune.fine_tuning: no longer a key (got {"zero_stage": 2}); '
-         "tuning of all weights is not built: leave it out")),
+        ("methods: [pt]", "fine_tuning: {learning_rates: []}",
+         "params.yaml:20: tune.fine_tuning.learning_rates: must not be empty (got [])"),
         ("methods: [pt]", "methods: [pt, suppmer]", ("params.yaml:20: tune.methods[1]: must be one of zero-shot, "
          "few-shot, prefix-tuning, p-tuning-v2, ft, pt, pt-vocabulary, ppt, unified-ppt, metapt, supmer, only-sp, "
          "only-mc, only-ss, without-ta, without-curriculum, without-mgr, supmer-labeled, supmer-mixed "
          '(got "suppmer"); did you mean supmer?')),
-        ("methods: [pt]", "methods: [ft]",
-         'params.yaml:20: tune.methods: names ft, which is not built yet: leave it out (got ["ft"])'),
         ("seed: 3", "seed: 3\nseed: 4", "params.yaml:3: seed: given twice in one group: keep one"),
         ("  budget_mb", "\tbudget_mb", "params.yaml:13: a tab at the start of the line: YAML wants spaces"),
         ("seed: 3", "seed: \x07", "params.yaml:2: a control character that YAML forbids: remove it"),

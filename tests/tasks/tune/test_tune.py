@@ -346,13 +346,6 @@ def test_seeds_that_no_table_holds_are_refused(seed):
         Params(acquire=acquire, tune={"seeds": [seed]})
 
 
-@pytest.mark.parametrize("method", ["ft"])
-def test_methods_that_are_not_built_are_refused_by_name(method):
-    acquire = {"backbone": "hf:a/b", "embedder": "hf:a/b", "corpus": {"own": "path:x"}}
-    with pytest.raises(ValueError, match=f"names {method}, which is not built yet"):
-        Params(acquire=acquire, tune={"methods": ["pt", method]})
-
-
 def test_a_new_method_needs_a_row_of_the_table_and_a_module_and_nothing_else(corpus, monkeypatch):
     added = replace(methods.METHODS["ft"], module="support.added_method", start="normal", settings=("tune.epochs",))
     monkeypatch.setitem(methods._BY_NAME, added.name, added)

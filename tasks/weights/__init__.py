@@ -1,0 +1,1 @@
+"""Methods that train weights of the backbone itself."""

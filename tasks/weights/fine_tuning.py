@@ -1,0 +1,133 @@
+"""Fine-tuning of all weights (the method `ft`), in one process or on several ranks."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import torch
+
+from model.device import device, total_memory
+from model.meta.ranks import Ranks
+from model.prompt.passes import Passes
+from model.prompt.prediction import LabelScores
+from model.t5.backbone import load_backbone
+from model.tuning.fine_tuner import FineTuner
+from model.tuning.trainee import Trainee, count_weights, load_model, prepared, whole
+from storage.atomic import write_bytes
+from storage.errors import InputError
+from storage.prompts.weights_artifact import describe_weights, has_weights, kept_weights, read_weights
+from tasks.cards.tuned_card import tuned_card
+from tasks.methods import KEEP
+from tasks.stage.contract import Record
+from tasks.tune.evaluation import Evaluated, labeled
+from tasks.tune.method_module import EvaluationJob, TuningJob
+from tasks.weights.seeds import tuned_seeds
+
+SCORES = "test-scores.json"
+_BYTES = 20  # of a weight: itself, its gradient, AdamW's two means, the best so far
+_GIGA = 1e9
+_OTHERS = (".safetensors", ".bin", ".h5", ".msgpack", ".onnx", ".pt", ".md", ".index.json")  # not of the tokenizer
+
+
+@dataclass(frozen=True)
+class AllWeights:
+    """All weights of the backbone as what is trained."""
+
+    job: TuningJob
+    ranks: Ranks
+
+    def setting(self, name: str) -> Any:
+        """Return a parameter of `tune.fine_tuning`."""
+        return self.job.tuning.settings[f"tune.fine_tuning.{name}"]
+
+    @property
+    def micro_batch(self) -> int:
+        """The most rows of one pass."""
+        return int(self.setting("micro_batch") or self.job.tuning.batch_size)
+
+    def trainee(self) -> Trainee:
+        """Return the model with the weights of the start."""
+        return prepared(
+            load_model(self.job.model),
+            device(),
+            self.job.tuning.precision,
+            self.ranks,
+            recompute=self.setting("gradient_checkpointing"),
+            reshard=self.setting("reshard_after_forward"),
+        )
+
+    def write(self, folder: Path, tuner: FineTuner, about: Record, digest: str) -> None:
+        """Write the best weights, which the tuner holds, or else the label scores of the tests; every rank calls it."""
+        keep = self.job.tests is None or self.job.tuning.settings[KEEP]
+        weights = {name: whole(weight) for name, weight in tuner.trainee.trained().items()} if keep else {}
+        scores = {} if keep else self._test_scores(tuner)
+        if not self.ranks.first:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        if keep:
+            self._save(folder, weights)
+        else:
+            write_bytes(folder.parent / SCORES, orjson.dumps(scores))
+        what = "The folder holds the weights, all trained," if keep else "The weights were not kept. They were those"
+        card = tuned_card(about["downstream"], "Fine-tuned weights", what)
+        describe_weights(folder, about | {"tuned_hash": digest}, card)
+
+    def _test_scores(self, tuner: FineTuner) -> dict[str, list[float]]:
+        """Return the log-probabilities of the labels of every test example, by the example's id."""
+        found: dict[str, list[float]] = {}
+        for test in self.job.tests or ():
+            inputs = [example.input_ids for example in test.words.examples(test.examples)]
+            rows = tuner.scores(inputs, test.words.label_ids).log_probabilities.tolist()
+            found |= {example.example_id: row for example, row in zip(test.examples, rows, strict=True)}
+        return found
+
+    def _save(self, folder: Path, weights: dict[str, torch.Tensor]) -> None:
+        model = load_model(self.job.model)
+        model.load_state_dict(weights, strict=False)  # a matrix with several names is there once
+        model.save_pretrained(folder)
+        for path in sorted(self.job.model.iterdir()):
+            if path.is_file() and not path.name.endswith(_OTHERS) and not (folder / path.name).exists():
+                shutil.copyfile(path, folder / path.name)
+
+
+def tune(job: TuningJob, ranks: Ranks | None = None) -> dict[str, Record]:
+    """Fine-tune every seed with every learning rate, one after the other; under torchrun on all ranks together."""
+    ranks = ranks or Ranks()
+    if ranks.first:
+        job.say(_memory(job, ranks))
+    return tuned_seeds(job, AllWeights(job, ranks))
+
+
+def _memory(job: TuningJob, ranks: Ranks) -> str:
+    """Return a line about the memory that tuning needs; raise InputError if it is more than there is."""
+    weights, there = count_weights(job.model), total_memory(device())
+    name, share = f"{job.tuning.dataset}/{job.tuning.method}", ranks.count if device().type == "cuda" else 1
+    needed = weights * _BYTES / share
+    line = f"{name}: {weights / 1e6:,.1f} million weights take {needed / _GIGA:,.1f} GB"
+    where = "each GPU" if share > 1 else "this GPU" if device().type == "cuda" else "this machine"
+    if needed > there:
+        raise InputError(
+            f"{line} with gradients and AdamW, and {where} has {there / _GIGA:,.1f} GB: take more GPUs or a smaller "
+            "backbone, or leave ft out"
+        )
+    return f"{line} with gradients, AdamW and the best weights, besides activations; {where} has {there / _GIGA:,.1f}"
+
+
+def evaluate(job: EvaluationJob) -> Evaluated:
+    """Label examples with the weights, or take the labels that tuning found before the weights were dropped."""
+    assert job.tuned is not None  # `tune` wrote it
+    if not has_weights(job.tuned):
+        return _stored(job, job.tuned)
+    about = kept_weights(job.tuned)
+    backbone = load_backbone(job.tuned, device(), precision=about["downstream"]["precision"])
+    nothing = torch.zeros(0, backbone.width)
+    return labeled(Passes.for_tuning(backbone), job.words, nothing, job.examples, about["tuned_hash"])
+
+
+def _stored(job: EvaluationJob, folder: Path) -> Evaluated:
+    stored = orjson.loads((folder.parent / SCORES).read_bytes())
+    scores = np.array([stored[example.example_id] for example in job.examples])
+    return Evaluated(job.examples, LabelScores(scores, scores.argmax(axis=1)), read_weights(folder)["tuned_hash"])

@@ -1,0 +1,215 @@
+"""Fine-tuning of all weights from the stage: results, what is kept, resumption, refusals."""
+
+import os
+import shutil
+
+import duckdb
+import orjson
+import pytest
+
+from model.tuning.classifier import PromptedClassifier
+from storage import paths
+from storage.atomic import remove
+from storage.errors import InputError
+from support.training_room import save_backbone
+from support.tuning_room import link_sets, write_sets
+from support.vector_corpus import Corpus, contents
+from tasks.tune import stage as tune
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+INPUTS = [paths.BACKBONE, paths.DATASETS, paths.PROMPTS]
+OUTPUTS = [
+    paths.TUNED_PROMPTS,
+    paths.COSTS,
+    paths.CURVES,
+    paths.PREDICTIONS,
+    paths.SCORES,
+    paths.TUNE_METRICS,
+    paths.TUNE_PLOTS,
+]
+SETS = ["first", "second"]
+SMALL = {
+    "datasets": ["first"],
+    "domains": {"source": "first", "targets": ["second"]},
+    "methods": ["ft"],
+    "fine_tuning": {"learning_rates": [0.001, 0.01]},
+    "shots": 4,
+    "seeds": [10, 20],
+    "batch_size": 5,
+    "epochs": 2,
+    "evaluate_every": 2,
+    "max_length": 40,
+}
+KEPT = {"fine_tuning": {"learning_rates": [0.001, 0.01], "keep": True}}
+
+
+@pytest.fixture(scope="module")
+def furniture(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("furniture")
+    for role in ("backbone", "embedder"):
+        save_backbone(folder / "models" / role)
+    write_sets(folder / "sets", SETS)
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path, furniture, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0})
+    acquire = {"datasets": dict.fromkeys(SETS, "path:x")}
+    made = Corpus(tmp_path, {"tune": SMALL, "acquire": acquire, "metatrain": {"template": "sentinel"}})
+    made.link_models(furniture / "models")
+    link_sets(tmp_path, furniture / "sets", SETS)
+    (tmp_path / paths.PROMPTS).mkdir(parents=True)
+    return made
+
+
+def run(corpus, **changes):
+    return corpus.run(tune, INPUTS, OUTPUTS, tune=changes)
+
+
+def rows(corpus, table, columns, where="true"):
+    files = corpus.root / table / "**/*.parquet"
+    return duckdb.sql(f"SELECT {columns} FROM read_parquet('{files}') WHERE {where} ORDER BY ALL").fetchall()
+
+
+def predictions(corpus):
+    return rows(corpus, paths.PREDICTIONS, "tested_on, seed, example_id, predicted, log_probabilities")
+
+
+def test_weights_that_are_not_kept_are_tested_and_described(corpus):
+    record = run(corpus)
+    assert set(record["scores"]) == {"first, 4 shots", "first on second, 4 shots"}
+    folder = corpus.root / paths.TUNED_PROMPTS / "first/ft"
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "supmer.json"]
+    assert "not kept" in (folder / "README.md").read_text()
+    with pytest.raises(InputError, match=r"weights were not kept: set tune\.fine_tuning\.keep"):
+        PromptedClassifier.from_pretrained(folder)
+    assert not list((corpus.root / ".supmer").rglob("best-*"))
+
+
+def test_every_table_is_filled(corpus):
+    run(corpus)
+    weights = sum(parameter.numel() for parameter in loaded(corpus).parameters())
+    assert rows(corpus, paths.COSTS, "method, seed, parameters, seconds > 0") == [
+        ("ft", 10, weights, True),
+        ("ft", 20, weights, True),
+    ]
+    assert len(rows(corpus, paths.SCORES, "seed, learning_rate, tested_on")) == 6
+    assert rows(corpus, paths.SCORES, "seed, tested_on", "chosen AND score IS NOT NULL AND tuned_hash != ''") == [
+        (seed, name) for seed in (10, 20) for name in SETS
+    ]
+    steps = {step for (step,) in rows(corpus, paths.CURVES, "step")}
+    assert steps == {0, 2, 4}
+    assert {name for (name,) in rows(corpus, paths.PREDICTIONS, "tested_on")} == {*SETS}
+
+
+def loaded(corpus):
+    from transformers import T5ForConditionalGeneration
+
+    from storage.sources.source import read_manifest
+
+    source = read_manifest(corpus.root / paths.BACKBONE)[0]
+    return T5ForConditionalGeneration.from_pretrained(corpus.root / source.folder)
+
+
+def test_kept_weights_are_a_transformers_folder_that_predicts_as_the_stage_did(corpus, furniture):
+    from transformers import T5ForConditionalGeneration
+
+    run(corpus)
+    before = predictions(corpus)
+    run(corpus, **KEPT)
+    after = predictions(corpus)
+    assert [row[:4] for row in before] == [row[:4] for row in after]
+    for old, new in zip(before, after, strict=True):
+        assert new[4] == pytest.approx(old[4], abs=1e-4)  # the fast path sums in another order
+    folder = corpus.root / paths.TUNED_PROMPTS / "first/ft"
+    model, start = T5ForConditionalGeneration.from_pretrained(folder), loaded(corpus)
+    assert not model.shared.weight.equal(start.shared.weight)
+    classifier = PromptedClassifier.from_pretrained(folder)
+    lines = (furniture / "sets/first/test.jsonl").read_text().splitlines()
+    found = classifier.predict([orjson.loads(line)["text"] for line in lines])
+    kept = orjson.loads((folder / "supmer.json").read_bytes())["tuned_hash"]
+    labels = rows(
+        corpus,
+        paths.PREDICTIONS,
+        "CAST(split_part(example_id, ':', 2) AS INT), predicted",
+        f"tested_on = 'first' AND tuned_hash = '{kept}'",
+    )
+    assert [classifier.labels.index(prediction.label) for prediction in found] == [label for _, label in labels]
+    with pytest.raises(InputError, match="need no other backbone"):
+        PromptedClassifier.from_pretrained(folder, folder)
+
+
+def test_a_new_test_set_is_tested_although_the_weights_are_gone(corpus):
+    run(corpus, domains={"source": "first", "targets": []})
+    assert {name for (name,) in rows(corpus, paths.PREDICTIONS, "tested_on")} == {"first"}
+    run(corpus, domains={"source": "first", "targets": ["second"]})
+    assert {name for (name,) in rows(corpus, paths.PREDICTIONS, "tested_on")} == {*SETS}
+
+
+class KilledError(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("dies_at", [2, 5, 13])
+def test_an_interrupted_run_goes_on_and_gives_the_same_bits(corpus, monkeypatch, dies_at):
+    from model.tuning.fine_tuner import FineTuner
+
+    taken = 0
+
+    def dies(self):
+        nonlocal taken
+        taken += 1
+        if taken == dies_at:
+            raise KilledError
+        plain(self)
+
+    plain = FineTuner.advance
+    monkeypatch.setattr(FineTuner, "advance", dies)
+    with pytest.raises(KilledError):
+        run(corpus, checkpoint_seconds=1e-6, **KEPT)
+    monkeypatch.setattr(FineTuner, "advance", plain)
+    run(corpus, checkpoint_seconds=1e-6, **KEPT)
+    resumed = contents(corpus.root / paths.TUNED_PROMPTS), predictions(corpus)
+    remove(corpus.root / ".supmer")
+    run(corpus, checkpoint_seconds=60, **KEPT)
+    assert (contents(corpus.root / paths.TUNED_PROMPTS), predictions(corpus)) == resumed
+
+
+def test_passes_of_a_few_rows_and_recomputed_activations_give_the_same_training(corpus):
+    run(corpus, **KEPT)
+    whole = rows(corpus, paths.CURVES, "seed, learning_rate, step, validation_loss")
+    for changes in ({"micro_batch": 2}, {"gradient_checkpointing": True}):
+        run(corpus, fine_tuning=KEPT["fine_tuning"] | changes)
+        other = rows(corpus, paths.CURVES, "seed, learning_rate, step, validation_loss")
+        assert [row[:3] for row in other] == [row[:3] for row in whole]
+        assert [row[3] for row in other] == pytest.approx([row[3] for row in whole], rel=1e-3)
+
+
+def test_too_little_memory_is_one_line(corpus, monkeypatch):
+    monkeypatch.setattr("tasks.weights.fine_tuning.total_memory", lambda _device: 1000)
+    with pytest.raises(InputError, match=r"^first/ft: 0\.\d million weights take .* GB with gradients and AdamW, and"):
+        run(corpus)
+
+
+def test_a_damaged_checkpoint_is_named(corpus, monkeypatch):
+    from model.tuning.fine_tuner import FineTuner
+
+    def dies(self):
+        if self.step == 3:
+            raise KilledError
+        plain(self)
+
+    plain = FineTuner.advance
+    monkeypatch.setattr(FineTuner, "advance", dies)
+    with pytest.raises(KilledError):
+        run(corpus, checkpoint_seconds=1e-6)
+    monkeypatch.setattr(FineTuner, "advance", plain)
+    (folder,) = (corpus.root / tune.WORK).rglob("step-*")
+    for path in folder.glob("*.distcp"):
+        os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(InputError, match="the checkpoint is damaged: remove this folder"):
+        run(corpus)
+    shutil.rmtree(folder)
+    run(corpus)
