@@ -13,7 +13,6 @@ from pyarrow import csv
 
 from storage import paths
 from storage.atomic import replacing_file, write_bytes
-from storage.errors import InputError
 from storage.file_lock import turn
 from storage.parquet import write_shard
 from storage.prompts.prompt_artifact import PromptArtifact, write_prompt
@@ -97,12 +96,13 @@ def train_variant(payload: Record, folder: Path) -> Record:
     from tasks.metatrain.torchrun import train_on_ranks
     from tasks.metatrain.training import Job, train
     from tasks.stage.progress import say, tell
+    from tasks.stage.torchrun import rank_count
 
     key = folder.name.partition(".partial-")[0]
     told = {name: payload[name] for name in ("training", "seed", *HINTS)} | payload["paths"]
     job = Job.from_json(told | {"key": key, "work": str(Path(payload["work"], key))})
     gpus = torch.cuda.device_count()
-    ranks = _ranks(payload["ranks"], gpus)
+    ranks = rank_count(payload["ranks"], gpus)
     # A training uses every GPU, so variants take turns; and only one process at a time trains in a folder.
     with turn(Path(payload["work"], "gpus.turn")) if gpus else nullcontext(), turn(job.work / "turn"):
         if ranks > 1:
@@ -126,15 +126,6 @@ def train_variant(payload: Record, folder: Path) -> Record:
     about = {key: payload[key] for key in ("training", "seed", "tasks", "backbone")} | {"result": record}
     write_prompt(folder / _PROMPT, PromptArtifact(prompt, trained.arrays, about), prompt_card(about, prompt.shape))
     return record | {"files": sorted(path.name for path in (folder / _PROMPT).iterdir())}
-
-
-def _ranks(wanted: str, gpus: int) -> int:
-    if not wanted:
-        return max(gpus, 1)
-    if not wanted.isdecimal() or int(wanted) < 1 or (gpus and int(wanted) > gpus):
-        there = f"there are {gpus} GPUs" if gpus else "give a number of processes, 1 or more"
-        raise InputError(f"{RANKS}={wanted}: {there}")
-    return int(wanted)
 
 
 def _write_log(folder: Path, payload: Record, work: Path) -> None:

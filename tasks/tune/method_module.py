@@ -110,6 +110,21 @@ class MethodModule(Protocol):
         """Label the examples."""
 
 
+class SpreadModule(MethodModule, Protocol):
+    """The module of a method that trains weights, which several processes may hold together."""
+
+    def ranks_for(self, payload: Record) -> int:
+        """Return the number of processes for a shard."""
+
+    def tune_on_ranks(self, payload: Record, folder: Path, ranks: int) -> dict[str, Record]:
+        """Tune the seeds of a shard as `tune` does, on several processes."""
+
+
+def spread_module(name: str) -> SpreadModule:
+    """Return the module of a method that trains weights."""
+    return cast("SpreadModule", method_module(name))
+
+
 def method_module(name: str) -> MethodModule:
     """Return the module of a method."""
     return named_module(METHODS[name].module)

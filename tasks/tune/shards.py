@@ -1,7 +1,7 @@
 """The functions of the shards of `tune`: a method is tuned on a dataset, and labels the examples of a test set."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from tasks.labeled.dataset import LabeledDataset, domain_examples, read_dataset,
 from tasks.methods import METHODS
 from tasks.stage.contract import Record
 from tasks.stage.progress import say, tell
-from tasks.tune.method_module import EvaluationJob, TestSet, TuningJob, method_module
+from tasks.tune.method_module import EvaluationJob, TestSet, TuningJob, method_module, spread_module
 from tasks.tune.plan import Tuning
 from tasks.tune.seed_tuning import Work
 from tasks.tune.tokenized_form import TokenizedForm, asked_by
@@ -30,19 +30,33 @@ def tune_method(payload: Record, folder: Path) -> Record:
     """Tune seeds of one dataset and method together, and write the results of each; return a record for each."""
     tuning = Tuning.from_json(payload["tuning"])
     key = folder.name.partition(".partial-")[0]
-    with turn(Path(payload["work"], f"{key}.turn")), tuning_job(payload, folder) as job:
-        records = method_module(tuning.method).tune(job)
+    with turn(Path(payload["work"], f"{key}.turn")):
+        ranks = spread_module(tuning.method).ranks_for(payload) if METHODS[tuning.method].trains == "weights" else 1
+        if ranks > 1:
+            records = _tuned_on_ranks(payload, folder, ranks)
+        else:
+            with tuning_job(payload, folder) as job:
+                records = method_module(tuning.method).tune(job)
     for seed, record in records.items():
         say(folder, _summary(tuning, seed, record))
     return records
 
 
+def _tuned_on_ranks(payload: Record, folder: Path, ranks: int) -> Record:
+    """Tune on several ranks, when no other worker uses their GPUs."""
+    gpus = range(ranks if torch.cuda.is_available() else 0)
+    with ExitStack() as held:
+        for number in gpus:  # always in this order, so that two workers cannot wait for each other
+            held.enter_context(turn(Path(payload["work"], f"gpu-{number}.turn")))
+        return spread_module(payload["tuning"]["method"]).tune_on_ranks(payload, folder, ranks)
+
+
 @contextmanager
-def tuning_job(payload: Record, folder: Path) -> Iterator[TuningJob]:
-    """Yield the job of a shard; no other worker uses the same GPU meanwhile."""
+def tuning_job(payload: Record, folder: Path, *, alone: bool = True) -> Iterator[TuningJob]:
+    """Yield the job of a shard; if `alone`, no other worker uses the same GPU meanwhile."""
     tuning, places = Tuning.from_json(payload["tuning"]), payload["places"]
     key = folder.name.partition(".partial-")[0]
-    with _ready(payload, tuning.precision) as load:
+    with _ready(payload, tuning.precision, alone=alone) as load:
         acquired = _dataset(places["root"], places["datasets"], tuning.dataset, payload["data"])
         dataset = asked_by(tuning.method, acquired)
         tokenizer = _tokenizer(places["backbone"]).limited(tuning.max_length)
@@ -132,14 +146,15 @@ def _evaluation(payload: Record, test_set: TestSet, load: Callable[[], Passes]) 
 
 
 @contextmanager
-def _ready(payload: Record, precision: Precision) -> Iterator[Callable[[], Passes]]:
-    """Yield a function that loads the backbone on this worker's device, which no other worker uses meanwhile."""
+def _ready(payload: Record, precision: Precision, *, alone: bool = True) -> Iterator[Callable[[], Passes]]:
+    """Yield a function that loads the backbone on this worker's device; if `alone`, no other uses it meanwhile."""
     torch.set_num_threads(payload["threads"])
     where = device(payload["number"])
     make_deterministic(where)
-    alone = turn(Path(payload["work"], f"gpu-{where.index}.turn")) if where.type == "cuda" else nullcontext()
+    taken = alone and where.type == "cuda"
+    gpu = turn(Path(payload["work"], f"gpu-{where.index}.turn")) if taken else nullcontext()
     recompute = payload["gradient_checkpointing"]
-    with alone:
+    with gpu:
         try:
             folder, content = payload["places"]["backbone"], payload["backbone"]["hash"]
             yield lambda: Passes.for_tuning(_backbone(folder, content, precision, recompute=recompute))

@@ -22,12 +22,14 @@ from storage.prompts.weights_artifact import describe_weights, has_weights, kept
 from tasks.cards.tuned_card import tuned_card
 from tasks.methods import KEEP
 from tasks.stage.contract import Record
+from tasks.stage.torchrun import rank_count
 from tasks.tune.evaluation import Evaluated, labeled
 from tasks.tune.method_module import EvaluationJob, TuningJob
 from tasks.weights.seeds import tuned_seeds
 
 SCORES = "test-scores.json"
 _BYTES = 20  # of a weight: itself, its gradient, AdamW's two means, the best so far
+_SHARE = 0.5  # of a GPU's memory that weights may take if activations are to fit beside them
 _GIGA = 1e9
 _OTHERS = (".safetensors", ".bin", ".h5", ".msgpack", ".onnx", ".pt", ".md", ".index.json")  # not of the tokenizer
 
@@ -99,6 +101,22 @@ def tune(job: TuningJob, ranks: Ranks | None = None) -> dict[str, Record]:
     if ranks.first:
         job.say(_memory(job, ranks))
     return tuned_seeds(job, AllWeights(job, ranks))
+
+
+def ranks_for(payload: Record) -> int:
+    """Return the number of ranks for a shard: as many as the user wants, one, or all GPUs if one is too small."""
+    gpus = torch.cuda.device_count()
+    if gpus and not payload["ranks"]:
+        model = Path(payload["places"]["backbone"])
+        return 1 if count_weights(model) * _BYTES < _SHARE * total_memory(torch.device("cuda", 0)) else gpus
+    return rank_count(payload["ranks"], gpus)
+
+
+def tune_on_ranks(payload: Record, folder: Path, ranks: int) -> dict[str, Record]:
+    """Fine-tune the seeds of a shard on several ranks."""
+    from tasks.weights.torchrun import tune_on_ranks as tuned  # it imports this module
+
+    return tuned(payload, folder, ranks)
 
 
 def _memory(job: TuningJob, ranks: Ranks) -> str:

@@ -2,15 +2,19 @@
 
 import os
 import shutil
+import threading
+import time
+from pathlib import Path
 
 import duckdb
 import orjson
+import psutil
 import pytest
 
 from model.tuning.classifier import PromptedClassifier
 from storage import paths
 from storage.atomic import remove
-from storage.errors import InputError
+from storage.errors import InputError, TransientError
 from support.training_room import save_backbone
 from support.tuning_room import link_sets, write_sets
 from support.vector_corpus import Corpus, contents
@@ -41,6 +45,7 @@ SMALL = {
     "evaluate_every": 2,
     "max_length": 40,
 }
+CURVE = "seed, learning_rate, step, train_loss, validation_loss"
 KEPT = {"fine_tuning": {"learning_rates": [0.001, 0.01], "keep": True}}
 
 
@@ -194,18 +199,10 @@ def test_too_little_memory_is_one_line(corpus, monkeypatch):
 
 
 def test_a_damaged_checkpoint_is_named(corpus, monkeypatch):
-    from model.tuning.fine_tuner import FineTuner
-
-    def dies(self):
-        if self.step == 3:
-            raise KilledError
-        plain(self)
-
-    plain = FineTuner.advance
-    monkeypatch.setattr(FineTuner, "advance", dies)
-    with pytest.raises(KilledError):
-        run(corpus, checkpoint_seconds=1e-6)
-    monkeypatch.setattr(FineTuner, "advance", plain)
+    with monkeypatch.context() as patch:
+        patch.setattr("model.tuning.fine_tuner.FineTuner.advance", dying_at(3))
+        with pytest.raises(KilledError):
+            run(corpus, checkpoint_seconds=1e-6)
     (folder,) = (corpus.root / tune.WORK).rglob("step-*")
     for path in folder.glob("*.distcp"):
         os.truncate(path, path.stat().st_size // 2)
@@ -213,3 +210,84 @@ def test_a_damaged_checkpoint_is_named(corpus, monkeypatch):
         run(corpus)
     shutil.rmtree(folder)
     run(corpus)
+
+
+@pytest.mark.slow
+class TestRanks:
+    """Two processes with gloo between them; FSDP2 shards the weights."""
+
+    @pytest.fixture(autouse=True)
+    def path(self, monkeypatch):
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+
+    @pytest.mark.parametrize("reshard", [False, True])
+    def test_two_ranks_give_what_one_process_gives(self, corpus, monkeypatch, reshard):
+        settings = KEPT["fine_tuning"] | {"reshard_after_forward": reshard, "micro_batch": 2}
+        run(corpus, fine_tuning=settings)
+        alone = rows(corpus, paths.CURVES, CURVE, "step > 0"), predictions(corpus)
+        remove(corpus.root / ".supmer")
+        monkeypatch.setenv("SUPMER_RANKS", "2")
+        run(corpus, fine_tuning=settings)
+        assert_close(rows(corpus, paths.CURVES, CURVE, "step > 0"), alone[0])
+        for one, other in zip(alone[1], predictions(corpus), strict=True):
+            assert other[4] == pytest.approx(one[4], rel=1e-2)
+
+    def test_a_run_of_one_process_goes_on_with_two_ranks(self, corpus, monkeypatch):
+        whole = self.curves(corpus)
+        with monkeypatch.context() as patch:
+            patch.setattr("model.tuning.fine_tuner.FineTuner.advance", dying_at(3))
+            with pytest.raises(KilledError):
+                run(corpus, checkpoint_seconds=1e-6)
+        monkeypatch.setenv("SUPMER_RANKS", "2")
+        assert_close(self.curves(corpus), whole)
+        assert any("continuing from step 3 of seed 10" in line for line in corpus.said)
+
+    def test_after_kill_9_of_a_rank_one_process_goes_on(self, corpus, monkeypatch):
+        whole = self.curves(corpus, epochs=20)
+        monkeypatch.setenv("SUPMER_RANKS", "2")
+        killer = threading.Thread(target=kill_a_rank, args=(corpus.root / tune.WORK,))
+        killer.start()
+        with pytest.raises(TransientError, match="first/ft: a rank ended too early"):
+            run(corpus, checkpoint_seconds=1e-6, epochs=20)
+        killer.join()
+        monkeypatch.setenv("SUPMER_RANKS", "1")
+        assert_close(self.curves(corpus, epochs=20), whole)
+        assert any("continuing from step" in line for line in corpus.said)
+
+    def curves(self, corpus, **changes):
+        run(corpus, **{"checkpoint_seconds": 60} | changes)
+        found = rows(corpus, paths.CURVES, CURVE, "step > 0")
+        if not any("continuing" in line for line in corpus.said):
+            remove(corpus.root / ".supmer")
+        return found
+
+
+def dying_at(step):
+    from model.tuning.fine_tuner import FineTuner
+
+    plain = FineTuner.advance
+
+    def dies(self):
+        if self.step == step:
+            raise KilledError
+        plain(self)
+
+    return dies
+
+
+def kill_a_rank(work):
+    deadline = time.monotonic() + 120
+    while not list(work.rglob("step-*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    ranks = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if "tasks.weights.torchrun" in process.cmdline() and "torch.distributed.run" not in process.cmdline()
+    ]
+    ranks[-1].kill()
+
+
+def assert_close(curves, others):
+    assert [row[:3] for row in curves] == [row[:3] for row in others]
+    for one, other in zip(curves, others, strict=True):
+        assert one[3:] == pytest.approx(other[3:], rel=1e-3)
