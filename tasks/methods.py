@@ -8,9 +8,11 @@ keys of its own parameters, if it has any, go into `settings` and into the schem
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Literal
 
+from storage.errors import InputError
 from storage.task_formats import FORMATS, LABELED
 
 SUPMER = "supmer"
@@ -88,6 +90,7 @@ class Method:
         card: the sentence about its training in the model card of its prompt.
         learning_rates: the key of the learning rates that tuning tries.
         settings: keys of further parameters that its tuning depends on.
+        package: a package that it needs, which the extra with the method's name installs; empty if none.
         paper_name: the name of its row in paper_figures.txt, if that differs.
         drawn: its rank among the lines of a plot.
         summarized: True if the summary of the report states its score.
@@ -98,7 +101,7 @@ class Method:
     short: str
     group: Group
     start: Literal["normal", "vocabulary", "learned", "nothing"]
-    trains: Literal["nothing", "prompt", "prefixes", "weights"] = "prompt"
+    trains: Literal["nothing", "prompt", "prefixes", "weights", "adapter"] = "prompt"
     examples: Literal["training", "demonstrations", "none"] = "training"
     asks: Literal["template", "choice"] = "template"
     module: str = PROMPT_TUNING
@@ -106,6 +109,7 @@ class Method:
     card: str = "Learned once from unlabeled text by SUPMER (self-supervised meta-prompt learning)"
     learning_rates: str = "tune.learning_rates"
     settings: tuple[str, ...] = ()
+    package: str = ""
     paper_name: str = ""
     drawn: Drawn = Drawn.LATE
     summarized: bool = False
@@ -165,6 +169,11 @@ _ROWS = (
             "tune.fine_tuning.reshard_after_forward",
         ),
         drawn=Drawn.NEXT,
+    ),
+    Method(
+        "lora", "LoRA", "LoRA", Group.MORE_PARAMETERS, "normal", "adapter", module="tasks.weights.lora",
+        learning_rates="tune.lora.learning_rates",
+        settings=("tune.lora.rank", "tune.lora.alpha", "tune.lora.micro_batch"), package="peft",
     ),
     Method(
         "pt", "PT (normal start)", "PT", Group.SAME_PARAMETERS, "normal", drawn=Drawn.EARLY, summarized=True,
@@ -267,6 +276,13 @@ def method_of(prompt: str) -> Method:
         if row and row.meta_training and row.meta_training.each_format:
             return row
     return METHODS[prompt]
+
+
+def refuse_missing_package(name: str) -> None:
+    """Raise InputError if a package that a method needs is not installed."""
+    package = METHODS[name].package
+    if package and find_spec(package) is None:
+        raise InputError(f"method {name}: needs the package {package}: pip install 'supmer[{name}]', or leave it out")
 
 
 def in_order(names: Iterable[str]) -> list[str]:

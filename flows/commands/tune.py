@@ -196,7 +196,7 @@ def _started(own: OwnTuning) -> str:
     runs = len(own.seeds) * len(own.tuning.learning_rates)
     if not own.trains:
         return f"{own.method.name}, {own.tuning.form} template"
-    if own.method.row and METHODS[own.method.row].trains == "weights":
+    if own.method.row and METHODS[own.method.row].trains in ("weights", "adapter"):
         return f"{runs} runs of {own.method.name} one after the other, {own.tuning.form} template"
     return f"{runs} runs together from {own.method.start_name}, {own.tuning.form} template"
 

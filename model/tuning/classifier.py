@@ -16,14 +16,15 @@ from model.prompt.passes import Passes
 from model.prompt.prediction import label_scores, label_tokens
 from model.prompt.prefixes import PrefixPasses, PrefixShape
 from model.t5.backbone import Backbone, load_backbone
-from model.t5.precision import WantedPrecision, choose
+from model.t5.precision import Precision, WantedPrecision, choose
 from model.text.tokenization import TemplateTokenizer
 from model.tuning.downstream import Downstream
+from model.tuning.lora import adapted_backbone
 from storage.errors import InputError
 from storage.prompts.local_backbone import backbone_folder
 from storage.prompts.prefix_artifact import PrefixArtifact, is_prefixes, read_prefixes
 from storage.prompts.prompt_artifact import PromptArtifact, read_prompt
-from storage.prompts.weights_artifact import is_weights, kept_weights
+from storage.prompts.weights_artifact import is_adapter, is_weights, kept_weights, read_adapter_description
 
 Texts = str | Sequence[str] | Mapping[str, str]
 """An example: its text, or all its texts, in order or by name, if the template has several fields."""
@@ -44,13 +45,14 @@ def _reader(
     return Passes.for_tuning(backbone), torch.from_numpy(np.array(artifact.prompt))
 
 
-def _loaded(folder: Path, precision: WantedPrecision) -> Backbone:
+def _chosen(precision: WantedPrecision) -> Precision:
+    """Return the precision for the device; warn if it is slow there."""
     if precision not in get_args(WantedPrecision):
         raise InputError(f"precision: {precision!r} should be one of {', '.join(get_args(WantedPrecision))}")
     choice = choose(precision, device())
     if choice.warning:
         warnings.warn(choice.warning, stacklevel=3)  # names the line that calls `from_pretrained`
-    return load_backbone(folder, device(), precision=choice.precision)
+    return choice.precision
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class PromptedClassifier:
         any_backbone: bool = False,
         precision: WantedPrecision = "auto",
     ) -> "PromptedClassifier":
-        """Load the classifier of a tuned prompt, prefixes or weights, for example from artifacts/tuned/movies/supmer.
+        """Load the classifier of a tuned prompt, prefixes, weights or adapter, like from artifacts/tuned/movies/supmer.
 
         Raise InputError if the folder is not a tuned prompt or the backbone does not fit it.
 
@@ -104,13 +106,21 @@ class PromptedClassifier:
             if backbone is not None:
                 raise InputError(f"{folder}: holds trained weights, which need no other backbone: leave it out")
             task = Downstream.of(kept_weights(folder), folder)
-            loaded = _loaded(folder, precision)
+            loaded = load_backbone(folder, device(), precision=_chosen(precision))
             return cls(task, Passes.for_tuning(loaded), torch.zeros(0, loaded.width), folder)
+        if is_adapter(folder):
+            about = read_adapter_description(folder)
+            task = Downstream.of(about, folder)
+            given = None if backbone is None else Path(backbone)
+            where = backbone_folder(folder, about, given, any_backbone=any_backbone)
+            loaded = adapted_backbone(where, folder, device(), _chosen(precision))
+            return cls(task, Passes.for_tuning(loaded), torch.zeros(0, loaded.width), where)
         artifact = read_prefixes(folder) if is_prefixes(folder) else read_prompt(folder)
         task = Downstream.of(artifact.about, folder)
         backbone_path = None if backbone is None else Path(backbone)
         where = backbone_folder(folder, artifact.about, backbone_path, any_backbone=any_backbone)
-        return cls(task, *_reader(artifact, _loaded(where, precision), folder, where), where)
+        loaded = load_backbone(where, device(), precision=_chosen(precision))
+        return cls(task, *_reader(artifact, loaded, folder, where), where)
 
     @property
     def labels(self) -> tuple[str, ...]:

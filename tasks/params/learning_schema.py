@@ -254,6 +254,19 @@ class FineTuningParams(ParamGroup):
     )
 
 
+class LoraParams(ParamGroup):
+    """LoRA (the method `lora`): small matrices beside those of the attention layers, by the library PEFT."""
+
+    rank: Count = Field(8, description="r, the inner size of the products")
+    alpha: Count = Field(16, description="The products are multiplied by alpha / rank")
+    learning_rates: Annotated[list[Rate], Distinct] = Field(
+        [1e-4, 3e-4, 1e-3], min_length=1, description="Learning rates; the best on validation is kept"
+    )
+    micro_batch: Count | None = Field(
+        None, description="Examples in one pass; gradients of a step are summed; null: all of a batch"
+    )
+
+
 class TuneParams(ParamGroup):
     """Few-shot tuning from each initialization, and domain generalization."""
 
@@ -273,6 +286,7 @@ class TuneParams(ParamGroup):
     prefix_tuning: PrefixTuningParams = defaults(PrefixTuningParams)
     p_tuning_v2: PTuningV2Params = defaults(PTuningV2Params)
     fine_tuning: FineTuningParams = defaults(FineTuningParams)
+    lora: LoraParams = defaults(LoraParams)
     batch_size: Count = Field(32, description="Examples per step")
     epochs: Count = Field(200, description="Passes over the few training examples")
     evaluate_every: Count = Field(10, description="Steps between evaluations; the best checkpoint is kept")

@@ -81,6 +81,7 @@ class EvaluationJob:
         source: the dataset that demonstrations come from; None for a method without demonstrations.
         room: number of positions of prompt and input together, in tokens.
         load: loads the frozen backbone on the device to be used, for `passes`.
+        model: the folder of the backbone.
         tuned: the folder `prompt` in the results of the seed; None for a method that trains nothing.
     """
 
@@ -90,6 +91,7 @@ class EvaluationJob:
     examples: Sequence[LabeledExample]
     words: TokenizedForm
     load: Callable[[], Passes]
+    model: Path
     source: LabeledDataset | None
     room: int
     tuned: Path | None
@@ -111,7 +113,7 @@ class MethodModule(Protocol):
 
 
 class SpreadModule(MethodModule, Protocol):
-    """The module of a method that trains weights, which several processes may hold together."""
+    """The module of a method that can use several processes together."""
 
     def ranks_for(self, payload: Record) -> int:
         """Return the number of processes for a shard."""
@@ -120,9 +122,10 @@ class SpreadModule(MethodModule, Protocol):
         """Tune the seeds of a shard as `tune` does, on several processes."""
 
 
-def spread_module(name: str) -> SpreadModule:
-    """Return the module of a method that trains weights."""
-    return cast("SpreadModule", method_module(name))
+def spread_module(name: str) -> SpreadModule | None:
+    """Return the module of a method if it can use several processes, otherwise None."""
+    module = method_module(name)
+    return cast("SpreadModule", module) if hasattr(module, "tune_on_ranks") else None
 
 
 def method_module(name: str) -> MethodModule:

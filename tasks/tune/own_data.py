@@ -165,6 +165,7 @@ def _tested(ready: _Ready, seed: int, tuned: Path | None) -> Record:
         examples,
         ready.words,
         ready.load,
+        own.backbone,
         own.dataset if demonstrated else None,
         own.tuning.max_length + own.tuning.prompt_tokens,
         tuned,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import PROMPT, read_prompt
-from tasks.methods import METHODS, PROMPT_TUNING
+from tasks.methods import METHODS, PROMPT_TUNING, refuse_missing_package
 from tasks.tune.initialization import Start, read_start
 
 
@@ -54,6 +54,7 @@ def table_method(name: str, tokens: int, prompts: Path, fields: int) -> OwnMetho
     if row is None or not row.is_built:
         there = ", ".join(name for name, row in METHODS.items() if row.is_built)
         raise InputError(f"method {name}: not built: there are {there}")
+    refuse_missing_package(name)
     if row.start == "learned":
         folder = prompts / row.prompt_for(fields)
         if not (folder / PROMPT).is_file():

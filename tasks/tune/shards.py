@@ -20,7 +20,7 @@ from tasks.labeled.dataset import LabeledDataset, domain_examples, read_dataset,
 from tasks.methods import METHODS
 from tasks.stage.contract import Record
 from tasks.stage.progress import say, tell
-from tasks.tune.method_module import EvaluationJob, TestSet, TuningJob, method_module, spread_module
+from tasks.tune.method_module import EvaluationJob, SpreadModule, TestSet, TuningJob, method_module, spread_module
 from tasks.tune.plan import Tuning
 from tasks.tune.seed_tuning import Work
 from tasks.tune.tokenized_form import TokenizedForm, asked_by
@@ -31,9 +31,10 @@ def tune_method(payload: Record, folder: Path) -> Record:
     tuning = Tuning.from_json(payload["tuning"])
     key = folder.name.partition(".partial-")[0]
     with turn(Path(payload["work"], f"{key}.turn")):
-        ranks = spread_module(tuning.method).ranks_for(payload) if METHODS[tuning.method].trains == "weights" else 1
-        if ranks > 1:
-            records = _tuned_on_ranks(payload, folder, ranks)
+        module = spread_module(tuning.method)
+        ranks = module.ranks_for(payload) if module else 1
+        if module and ranks > 1:
+            records = _tuned_on_ranks(module, payload, folder, ranks)
         else:
             with tuning_job(payload, folder) as job:
                 records = method_module(tuning.method).tune(job)
@@ -42,13 +43,13 @@ def tune_method(payload: Record, folder: Path) -> Record:
     return records
 
 
-def _tuned_on_ranks(payload: Record, folder: Path, ranks: int) -> Record:
+def _tuned_on_ranks(module: SpreadModule, payload: Record, folder: Path, ranks: int) -> Record:
     """Tune on several ranks, when no other worker uses their GPUs."""
     gpus = range(ranks if torch.cuda.is_available() else 0)
     with ExitStack() as held:
         for number in gpus:  # always in this order, so that two workers cannot wait for each other
             held.enter_context(turn(Path(payload["work"], f"gpu-{number}.turn")))
-        return spread_module(payload["tuning"]["method"]).tune_on_ranks(payload, folder, ranks)
+        return module.tune_on_ranks(payload, folder, ranks)
 
 
 @contextmanager
@@ -139,6 +140,7 @@ def _evaluation(payload: Record, test_set: TestSet, load: Callable[[], Passes]) 
         test_set.examples,
         test_set.words,
         load,
+        Path(places["backbone"]),
         source,
         payload["max_length"] + test.get("prompt_tokens", 0),  # as many positions as the tuned methods have
         Path(tuned) if tuned else None,

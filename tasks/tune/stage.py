@@ -16,7 +16,7 @@ from storage.errors import InputError
 from storage.prompts.prompt_artifact import PROMPT, REGULARIZER
 from storage.sources.source import AcquiredSource, read_manifest
 from storage.vectors.sentence_vectors import file_hashes, model_hash
-from tasks.methods import KEEP, METHODS
+from tasks.methods import KEEP, METHODS, refuse_missing_package
 from tasks.stage.contract import RANKS, SHARD_STORE, Record, Shard, Stage, finished_record
 from tasks.stage.precision import say_restarts, stage_precision
 from tasks.tune.plan import Planned, decides_test, longest, planned
@@ -80,6 +80,8 @@ class Inputs:
 
 def run(stage: Stage) -> Record:
     """Tune, test, and write the results as tables."""
+    for method in stage.params.tune.methods:
+        refuse_missing_package(method)
     precision = stage_precision(stage, stage.params.tune.precision)
     inputs, plan = Inputs.of(stage), planned(stage.params, precision)
     seeds = _tuned(inputs, [entry for entry in plan if METHODS[entry.tuning.method].trains != "nothing"])

@@ -50,8 +50,8 @@ class AllWeights:
         """The most rows of one pass."""
         return int(self.setting("micro_batch") or self.job.tuning.batch_size)
 
-    def trainee(self) -> Trainee:
-        """Return the model with the weights of the start."""
+    def trainee(self, _seed: int) -> Trainee:
+        """Return the model with the weights of the start, the same for every seed."""
         return prepared(
             load_model(self.job.model),
             device(),

@@ -46,7 +46,7 @@ class Trained(Protocol):
     def micro_batch(self) -> int:
         """The most rows of one pass."""
 
-    def trainee(self) -> Trainee:
+    def trainee(self, seed: int, /) -> Trainee:
         """Return the model with the weights of the start."""
 
     def write(self, folder: Path, tuner: FineTuner, about: Record, digest: str) -> None:
@@ -132,7 +132,7 @@ class _SeedRun:
         train, validation = words.examples(split.train), words.examples(split.validation)
         run = TuneRun(torch.empty(0), job.tuning.learning_rates[number], self.seed, train, validation)
         form = TuneForm(job.tuning.batch_size, job.tuning.epochs, job.tuning.evaluate_every)
-        trainee = self.trained.trainee()
+        trainee = self.trained.trainee(self.seed)
         return FineTuner(trainee, run, words.label_ids, form, self.trained.micro_batch, self.ranks)
 
     def _tune_rate(self, number: int) -> tuple[FineTuner, _Rate]:

@@ -347,7 +347,9 @@ def test_seeds_that_no_table_holds_are_refused(seed):
 
 
 def test_a_new_method_needs_a_row_of_the_table_and_a_module_and_nothing_else(corpus, monkeypatch):
-    added = replace(methods.METHODS["ft"], module="support.added_method", start="normal", settings=("tune.epochs",))
+    added = replace(
+        methods.METHODS["pt"], name="ft", module="support.added_method", settings=("tune.epochs",), trains="weights"
+    )
     monkeypatch.setitem(methods._BY_NAME, added.name, added)
     run(corpus, methods=["pt", added.name], seeds=[10])
     assert added_method.settings == {"tune.epochs": SMALL["epochs"]}

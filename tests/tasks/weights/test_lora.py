@@ -1,0 +1,129 @@
+"""LoRA from the stage: results, the adapter, predictions, resumption, refusals."""
+
+import orjson
+import pytest
+import torch
+
+from model.tuning.classifier import PromptedClassifier
+from storage import paths
+from storage.atomic import remove
+from storage.errors import InputError
+from support.training_room import save_backbone
+from support.tuning_room import link_sets, write_sets
+from support.vector_corpus import Corpus, contents
+from tasks.tune import stage as tune
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+INPUTS = [paths.BACKBONE, paths.DATASETS, paths.PROMPTS]
+OUTPUTS = [
+    paths.TUNED_PROMPTS,
+    paths.COSTS,
+    paths.CURVES,
+    paths.PREDICTIONS,
+    paths.SCORES,
+    paths.TUNE_METRICS,
+    paths.TUNE_PLOTS,
+]
+SMALL = {
+    "datasets": ["first"],
+    "methods": ["lora"],
+    "lora": {"rank": 2, "alpha": 4, "learning_rates": [0.01, 0.03], "micro_batch": 3},
+    "shots": 4,
+    "seeds": [10, 20],
+    "batch_size": 5,
+    "epochs": 2,
+    "evaluate_every": 2,
+    "max_length": 40,
+}
+
+
+@pytest.fixture(scope="module")
+def furniture(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("furniture")
+    for role in ("backbone", "embedder"):
+        save_backbone(folder / "models" / role)
+    write_sets(folder / "sets", ["first"])
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path, furniture, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0})
+    params = {"tune": SMALL, "acquire": {"datasets": {"first": "path:x"}}, "metatrain": {"template": "sentinel"}}
+    made = Corpus(tmp_path, params)
+    made.link_models(furniture / "models")
+    link_sets(tmp_path, furniture / "sets", ["first"])
+    (tmp_path / paths.PROMPTS).mkdir(parents=True)
+    return made
+
+
+def run(corpus, **changes):
+    return corpus.run(tune, INPUTS, OUTPUTS, tune=changes)
+
+
+def test_the_adapter_is_kept_and_peft_gives_the_numbers_of_our_classifier(corpus, furniture):
+    from peft import PeftModel
+    from transformers import T5ForConditionalGeneration
+
+    record = run(corpus)
+    assert set(record["scores"]["first, 4 shots"]) == {"lora"}
+    folder, backbone = corpus.root / paths.TUNED_PROMPTS / "first/lora", furniture / "models/backbone"
+    assert "rank 2" in (folder / "README.md").read_text()
+    adapted = PeftModel.from_pretrained(T5ForConditionalGeneration.from_pretrained(backbone), folder).eval()
+    plain = T5ForConditionalGeneration.from_pretrained(backbone).eval()
+    ids, start = torch.tensor([[5, 6, 7, 1]]), torch.tensor([[0]])
+    with torch.no_grad():
+        ours, theirs = (model(input_ids=ids, decoder_input_ids=start).logits for model in (adapted, plain))
+    assert not torch.allclose(ours, theirs)
+    classifier = PromptedClassifier.from_pretrained(folder, backbone, any_backbone=True, precision="float32")
+    with torch.no_grad():
+        fast = classifier._passes.backbone
+        mask = torch.ones(1, 4, dtype=torch.bool)
+        logits = fast.decode(fast.encode(fast.embed(ids), mask), mask, start)
+    torch.testing.assert_close(logits, ours, rtol=1e-4, atol=1e-4)
+
+
+def test_a_classifier_gives_the_predictions_of_the_stage(corpus, furniture):
+    import duckdb
+
+    run(corpus)
+    folder = corpus.root / paths.TUNED_PROMPTS / "first/lora"
+    classifier = PromptedClassifier.from_pretrained(folder, furniture / "models/backbone", any_backbone=True)
+    lines = (furniture / "sets/first/test.jsonl").read_text().splitlines()
+    found = classifier.predict([orjson.loads(line)["text"] for line in lines])
+    kept = orjson.loads((folder / "supmer.json").read_bytes())["tuned_hash"]
+    rows = duckdb.sql(
+        f"SELECT predicted FROM '{corpus.root / paths.PREDICTIONS}/**/*.parquet' WHERE tuned_hash = '{kept}' "
+        "ORDER BY CAST(split_part(example_id, ':', 2) AS INT)"
+    ).fetchall()
+    assert [classifier.labels.index(prediction.label) for prediction in found] == [label for (label,) in rows]
+
+
+def test_an_interrupted_run_goes_on_and_gives_the_same_bits(corpus, monkeypatch):
+    from model.tuning.fine_tuner import FineTuner
+
+    class KilledError(BaseException):
+        pass
+
+    def dies(self):
+        if self.step == 3:
+            raise KilledError
+        plain(self)
+
+    plain = FineTuner.advance
+    monkeypatch.setattr(FineTuner, "advance", dies)
+    with pytest.raises(KilledError):
+        run(corpus, checkpoint_seconds=1e-6)
+    monkeypatch.setattr(FineTuner, "advance", plain)
+    run(corpus)
+    resumed = contents(corpus.root / paths.TUNED_PROMPTS)
+    remove(corpus.root / ".supmer")
+    run(corpus)
+    assert contents(corpus.root / paths.TUNED_PROMPTS) == resumed
+
+
+def test_without_peft_it_is_refused_in_one_line(corpus, monkeypatch):
+    monkeypatch.setattr("tasks.methods.find_spec", lambda _name: None)
+    with pytest.raises(InputError, match=r"^method lora: needs the package peft: pip install 'supmer\[lora\]'"):
+        run(corpus)
