@@ -1,7 +1,8 @@
 """Estimates of a run: for each stage tokens, operations, memory, disk and time on a machine, with the reasons."""
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,15 @@ from tasks.cost.machine import DOWNLOAD, SCALING, Machine
 from tasks.cost.shapes import Shape, shape_of
 from tasks.cost.work import STAGES, Plan, Work, metatrain, row_length, trained
 from tasks.metatrain.variants import Training
+from tasks.methods import METHODS
 from tasks.params.schema import Params
 
 GB = 1e9
 # Bytes of processes, measured on runs of offline-tiny and the quickstart.
 MAIN, PLAIN_WORKER, TORCH_WORKER = 0.24 * GB, 0.09 * GB, 0.36 * GB
-KERNELS = (
-    0.35 * GB
-)  # of a large model: oneDNN's kernels, and freed memory that the allocator keeps, of a process that runs passes
+KERNELS = 0.35 * GB  # of a process that runs a large model: oneDNN's kernels, freed memory that the allocator keeps
 CUDA = 0.6 * GB  # CUDA's context and workspaces
+FINE_TUNED = 16  # bytes for each weight that is trained
 TRANSIENT, TRANSIENT_TWICE = 1.3, 1.8  # peak of a pass, relative to what autograd keeps for it
 # Seconds: of a core for starting a worker, and of the run for starting and ending a stage.
 PLAIN_START, TORCH_START, STAGE_START = 0.6, 5.0, 0.7
@@ -135,7 +136,8 @@ class _Memory:
 
 def _memory(plan: Plan, machine: Machine, work: Work, precision: str) -> _Memory:
     if work.stage in {"metatrain", "tune"}:
-        return _of_passes(plan, machine, work, precision)
+        passes = _of_passes(plan, machine, work, precision)
+        return _with_fine_tuning(plan, machine, passes) if work.stage == "tune" else passes
     at_once = min(machine.workers, work.processes)
     if work.stage == "acquire":
         spec = plan.params.acquire.backbone
@@ -159,6 +161,22 @@ def _memory(plan: Plan, machine: Machine, work: Work, precision: str) -> _Memory
 def _fitting(machine: Machine, device: float, host: float) -> _Memory:
     room = machine.device.memory_gb * GB if machine.device else 0
     return _Memory(device, host, host < machine.memory and (machine.device is None or device < room))
+
+
+def _with_fine_tuning(plan: Plan, machine: Machine, passes: _Memory) -> _Memory:
+    """Return the memory of `tune` if a method trains all weights: these, their gradients and AdamW's two moments."""
+    if not any(METHODS[name].trains == "weights" for name in plan.params.tune.methods):
+        return passes
+    needed = FINE_TUNED * plan.backbone.parameters
+    line = f"fine-tuning: {needed / GB:.1f} GB for weights, gradients and AdamW's moments in float32"
+    if machine.device is None:
+        host = max(passes.host, MAIN + TORCH_WORKER + needed)
+        return replace(passes, host=host, fits=passes.fits and host < machine.memory, lines=(*passes.lines, line))
+    room = machine.device.memory_gb * GB
+    if CUDA + needed > room:
+        line += f", which {math.ceil(1.2 * needed / (room - CUDA))} of these GPUs share (FSDP2, under torchrun)"
+        return replace(passes, lines=(*passes.lines, line))
+    return replace(passes, device=max(passes.device, CUDA + needed), lines=(*passes.lines, line))
 
 
 def _chunk_tokens(precision: str, *, trains: bool) -> dict[str, int]:

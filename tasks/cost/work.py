@@ -233,7 +233,8 @@ def tune(plan: Plan) -> Work:
     for entry in planned(plan.params, "float32"):
         length = entry.tuning.prompt_tokens + labeled_tokens(plan.params, entry.tuning.dataset, entry.tuning.max_length)
         steps, trained_rows, asked = _rows(plan, entry)
-        operations[PASS] += 2 * plan.backbone.operations(trained_rows, length)
+        passes = 3 if METHODS[entry.tuning.method].trains == "weights" else 2  # weights have gradients of their own
+        operations[PASS] += passes * plan.backbone.operations(trained_rows, length)
         operations[FORWARD] += plan.backbone.operations(asked, length)
         tokens += (trained_rows + asked) * length
         runs += len(entry.seeds) * len(entry.tuning.learning_rates) * bool(steps)

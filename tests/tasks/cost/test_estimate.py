@@ -113,6 +113,14 @@ def test_a_processor_that_computes_in_bfloat16_takes_less_time():
     assert fast < 0.8 * slow
 
 
+def test_fine_tuning_says_how_many_gpus_share_its_weights():
+    lines = cost(profile("paper-flan-t5-xl"), named_machine(DEVICES["RTX-4090"], None))["tune"].assumptions
+    [line] = [line for line in lines if line.startswith("fine-tuning: ")]
+    assert line.endswith("which 3 of these GPUs share (FSDP2, under torchrun)")
+    without = profile("paper-flan-t5-xl", "tune.methods=[pt]")
+    assert not any("fine-tuning" in line for line in cost(without)["tune"].assumptions)
+
+
 def test_chunks_are_halved_until_they_fit_the_gpu():
     small = cost(profile("paper-flan-t5-xl"), named_machine(DEVICES["RTX-4090"], None))["metatrain"]
     assert small.fits
