@@ -126,7 +126,9 @@ class FineTuner:
 
         with torch.no_grad():
             if self.ranks.count > 1:  # a rank that tried again alone would wait for the others for ever
-                return scored()
+                found = scored()
+                self.trainee.let_go()
+                return found
             return within_memory(scored, lambda: halved(self._passes, lambda _line: None))
 
     def evaluate(self) -> None:

@@ -62,6 +62,14 @@ class Trainee(torch.nn.Module):
         )
         return cast("Tensor", output.logits).float()
 
+    def let_go(self) -> None:
+        """Give back the weights of other ranks that a pass left here; they would hide a later change of weights."""
+        from torch.distributed.fsdp import FSDPModule
+
+        for module in self.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
     def trained(self) -> dict[str, torch.nn.Parameter]:
         """Return the trained parameters by name; a matrix with several names has the first."""
         named = self.model.named_parameters()
