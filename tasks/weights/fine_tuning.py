@@ -1,6 +1,8 @@
 """Fine-tuning of all weights (the method `ft`), in one process or on several ranks."""
 
+import hashlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,13 @@ from storage.atomic import write_bytes
 from storage.errors import InputError
 from storage.prompts.weights_artifact import describe_weights, has_weights, kept_weights, read_weights
 from tasks.cards.tuned_card import tuned_card
+from tasks.labeled.dataset import LabeledExample
 from tasks.methods import KEEP
 from tasks.stage.contract import Record
 from tasks.stage.torchrun import rank_count
 from tasks.tune.evaluation import Evaluated, labeled
 from tasks.tune.method_module import EvaluationJob, TuningJob
+from tasks.tune.tokenized_form import TokenizedForm
 from tasks.weights.seeds import tuned_seeds
 
 SCORES = "test-scores.json"
@@ -78,12 +82,12 @@ class AllWeights:
         describe_weights(folder, about | {"tuned_hash": digest}, card)
 
     def _test_scores(self, tuner: FineTuner) -> dict[str, list[float]]:
-        """Return the log-probabilities of the labels of every test example, by the example's id."""
+        """Return the log-probabilities of the labels of every test example, by the hash of what the model reads."""
         found: dict[str, list[float]] = {}
         for test in self.job.tests or ():
             inputs = [example.input_ids for example in test.words.examples(test.examples)]
             rows = tuner.scores(inputs, test.words.label_ids).log_probabilities.tolist()
-            found |= {example.example_id: row for example, row in zip(test.examples, rows, strict=True)}
+            found |= dict(zip(_keys(test.words, test.examples), rows, strict=True))
         return found
 
     def _save(self, folder: Path, weights: dict[str, torch.Tensor]) -> None:
@@ -147,5 +151,11 @@ def evaluate(job: EvaluationJob) -> Evaluated:
 
 def _stored(job: EvaluationJob, folder: Path) -> Evaluated:
     stored = orjson.loads((folder.parent / SCORES).read_bytes())
-    scores = np.array([stored[example.example_id] for example in job.examples])
+    scores = np.array([stored[key] for key in _keys(job.words, job.examples)])
     return Evaluated(job.examples, LabelScores(scores, scores.argmax(axis=1)), read_weights(folder)["tuned_hash"])
+
+
+def _keys(words: TokenizedForm, examples: Sequence[LabeledExample]) -> list[str]:
+    """Return a key for each example; ids are those of a file's rows, which several test sets may share."""
+    labels = b"".join(ids.tobytes() for ids in words.label_ids)
+    return [hashlib.sha256(labels + example.input_ids.tobytes()).hexdigest() for example in words.examples(examples)]

@@ -1,5 +1,6 @@
 """Fine-tuning of all weights from the stage: results, what is kept, resumption, refusals."""
 
+import math
 import os
 import shutil
 import threading
@@ -131,17 +132,19 @@ def test_kept_weights_are_a_transformers_folder_that_predicts_as_the_stage_did(c
     folder = corpus.root / paths.TUNED_PROMPTS / "first/ft"
     model, start = T5ForConditionalGeneration.from_pretrained(folder), loaded(corpus)
     assert not model.shared.weight.equal(start.shared.weight)
-    classifier = PromptedClassifier.from_pretrained(folder)
+    classifier = PromptedClassifier.from_pretrained(folder, precision="float32")
     lines = (furniture / "sets/first/test.jsonl").read_text().splitlines()
     found = classifier.predict([orjson.loads(line)["text"] for line in lines])
     kept = orjson.loads((folder / "supmer.json").read_bytes())["tuned_hash"]
-    labels = rows(
+    stored = rows(
         corpus,
         paths.PREDICTIONS,
-        "CAST(split_part(example_id, ':', 2) AS INT), predicted",
+        "CAST(split_part(example_id, ':', 2) AS INT), log_probabilities",
         f"tested_on = 'first' AND tuned_hash = '{kept}'",
     )
-    assert [classifier.labels.index(prediction.label) for prediction in found] == [label for _, label in labels]
+    for prediction, (_, (first, second)) in zip(found, stored, strict=True):
+        odds = prediction.probabilities["0"] / prediction.probabilities["1"]
+        assert math.log(odds) == pytest.approx(first - second, abs=1e-3)
     with pytest.raises(InputError, match="need no other backbone"):
         PromptedClassifier.from_pretrained(folder, folder)
 
