@@ -119,13 +119,14 @@ def interval(differences: NDArray[np.float64], draws: int = DRAWS) -> tuple[floa
 def tuning_table(rows: Sequence[Row]) -> str:
     """Return a table of what tuning makes of each start, against PT from normal noise and from vocabulary rows."""
     rates = best_rates(rows)
-    titles = ("trial", "start", "rate", "area", "end", "area − PT normal", "area − PT vocabulary")
+    titles = ("trial", "start", "rate", "sets", "area", "end", "area − PT normal", "area − PT vocabulary")
     lines_ = []
     for (trial, start), rate in rates.items():
         own = [row for row in rows if (row["trial"], row["start"], row["rate"]) == (trial, start, rate)]
         area, end = (100 * float(np.mean([value(row) for row in own])) for value in (_area, _end))
         against = [_against(rows, trial, start, other) for other in ("normal", "vocabulary")]
-        lines_.append((trial, start, f"{rate:g}", f"{area:.1f}", f"{end:.1f}", *against))
+        sets = len({row["set"] for row in own})
+        lines_.append((trial, start, f"{rate:g}", str(sets), f"{area:.1f}", f"{end:.1f}", *against))
     return table(titles, lines_) if rates else ""
 
 
@@ -155,16 +156,20 @@ def figures(connection: duckdb.DuckDBPyConnection, folder: Path, rows: Sequence[
             for style, start in enumerate(sorted(start for trial, start in rates if trial == latest)):
                 own = [row for row in rows if (row["trial"], row["start"], row["set"]) == (latest, start, name)]
                 own = [row for row in own if row["rate"] == rates[latest, start]]
+                if not own:  # this start was not measured on this set yet
+                    continue
                 means = 100 * np.mean([row["scores"] for row in own], axis=0)
                 points = tuple(Point(step, float(mean)) for step, mean in zip(own[0]["steps"], means, strict=True))
                 series.append(Series(start, style, points, dots=True))
+            if len(series) == 1:
+                continue
             yield _drawn(f"tuning-{name}", Lines(name, "tuning step", "right, %", tuple(series)))
     for trial in sorted(path.name for path in folder.iterdir() if (path / "steps").is_dir()):
         query = f"SELECT * FROM '{folder / trial / 'steps' / '*.parquet'}' WHERE similarity IS NOT NULL ORDER BY step"
         steps = [row for row in _rows(connection, query) if row["variant"] == "supmer"]
         for column, title in (("similarity", "inner product"), ("gate", "mean gate"), ("prompt_norm", "norm of θ")):
             thinned = steps[:: max(len(steps) // 100, 1)]
-            if thinned:
+            if any(row[column] for row in thinned):  # without a regularizer there are no gates
                 points = tuple(Point(row["step"], row[column]) for row in thinned)
                 yield _drawn(
                     f"{trial}-{column}", Lines(f"{trial}: {title}", "meta step", title, (Series("", 0, points),))
