@@ -23,10 +23,11 @@ from tasks.report.plots import lines  # noqa: E402
 
 PAGE, FIGURES = ROOT / "docs" / "study.md", ROOT / "docs" / "study"
 PROGRAM = "benchmarks/study_page.py"
-STYLE = """<style>text{font:11px sans-serif;fill:#444}.panel-title{font-weight:bold}.middle{text-anchor:middle}.end{text-anchor:end}
-.grid{stroke:#ddd}.cross{stroke:none}
+STYLE = """<style>text{font:11px sans-serif;fill:#444}.panel-title{font-weight:bold}
+.middle{text-anchor:middle}.end{text-anchor:end}.grid{stroke:#ddd}.cross{stroke:none}
 path,polyline{fill:none;stroke-width:1.6}.band{opacity:.15;stroke:none}""" + "".join(
-    f".s{number} path,path.s{number},.s{number}{{stroke:{colour}}}.dot.s{number}{{fill:{colour}}}text.s{number}{{stroke:none;fill:{colour}}}"
+    f".s{number} path,path.s{number},.s{number}{{stroke:{colour}}}"
+    f".dot.s{number}{{fill:{colour}}}text.s{number}{{stroke:none;fill:{colour}}}"
     for number, colour in enumerate(("#0b62a4", "#c8501e", "#3a8f3a", "#7a4fa3", "#8a6d3b", "#c2378f", "#666"))
 ) + "</style>"  # fmt: skip
 DRAWS = 10_000
