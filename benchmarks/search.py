@@ -99,9 +99,8 @@ def trial(recipe: Path, data: Path, trials: Path, measure: Measure) -> None:
     keep(KEPT / recipe.stem, trained)
     logs = {path.name: training(path.name) for path in trained}
     tokens = settings["metatrain.prompt_tokens"]
-    starts = {"normal": Start(tokens, "normal")}
-    starts |= {path.name: Start(tokens, artifact=read_prompt(path)) for path in trained}
-    starts |= {"vocabulary": Start(tokens, "vocabulary")}
+    starts = {path.name: Start(tokens, artifact=read_prompt(path)) for path in trained}
+    starts |= {"normal": Start(tokens, "normal"), "vocabulary": Start(tokens, "vocabulary")}
     about = {
         "trial": recipe.stem,
         "recipe": orjson.dumps(settings, option=orjson.OPT_SORT_KEYS).decode(),
@@ -110,9 +109,10 @@ def trial(recipe: Path, data: Path, trials: Path, measure: Measure) -> None:
     }
     rows: list[dict[str, Any]] = [] if measure.sets else [about | {"start": path.name} for path in trained]
     for name, start in starts.items():
-        rows += [about | {"start": name} | row for row in measured(name, start, data, measure, trials)]
-        hours = {"hours": (time.time() - began) / 3600}
-        append(trials, [row | hours | logs.get(row["start"], {}) for row in rows])  # nothing is lost if it ends here
+        for scores in measured(name, start, data, measure, trials):
+            rows += [about | {"start": name} | row for row in scores]
+            hours = {"hours": (time.time() - began) / 3600}
+            append(trials, [row | hours | logs.get(row["start"], {}) for row in rows])  # kept if it ends here
     print(table(trials), flush=True)
 
 
@@ -171,14 +171,15 @@ def training(variant: str) -> dict[str, Any]:
     }
 
 
-def measured(name: str, start: Start, data: Path, measure: Measure, trials: Path) -> Iterator[dict[str, Any]]:
-    """A row for each set, seed and rate; what was measured before is read."""
+def measured(name: str, start: Start, data: Path, measure: Measure, trials: Path) -> Iterator[list[dict[str, Any]]]:
+    """Yield, for each set, a row for each seed and rate; what was measured before is read."""
     theta = start.artifact.prompt if start.artifact else np.frombuffer(f"{name} {start.tokens}".encode(), np.uint8)
     for dataset in measure.sets:
         told = asdict(measure) | {"sets": dataset, "start": theta_hash(theta), "phi": _phi(start)}
+        del told["rates"]  # a rate that was measured is read again beside other rates
         key = hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()[:24]
-        kept = KEPT / "measures" / f"{key}.json"
-        rows = _recorded(trials, key) or (orjson.loads(kept.read_bytes()) if kept.exists() else None)
+        kept = KEPT / "measures" / f"{key}-{'-'.join(map(str, measure.rates))}.json"
+        rows = _recorded(trials, key, measure) or (orjson.loads(kept.read_bytes()) if kept.exists() else None)
         if rows is None:
             began = time.monotonic()
             rows = list(_tuned(dataset, start, data, measure))
@@ -188,15 +189,18 @@ def measured(name: str, start: Start, data: Path, measure: Measure, trials: Path
             beside.rename(kept)
             best = max(np.mean([row["scores"] for row in rows if row["rate"] == rate]) for rate in measure.rates)
             print(f"{name} on {dataset}: {100 * best:.1f} in {time.monotonic() - began:.0f} s", flush=True)
-        yield from (row | {"measure": key} for row in rows)
+        yield [row | {"measure": key} for row in rows]
 
 
-def _recorded(trials: Path, key: str) -> list[dict[str, Any]]:
-    """The rows of one measurement that an earlier trial of the table has; empty if none has it."""
+def _recorded(trials: Path, key: str, measure: Measure) -> list[dict[str, Any]]:
+    """Return the rows of one measurement that an earlier trial of the table has; empty if none has all its rates."""
     if not trials.exists():
         return []
-    rows = pq.read_table(trials, schema=SCHEMA, filters=[("measure", "=", key)]).to_pylist()
+    filters = [("measure", "=", key), ("rate", "in", list(measure.rates))]
+    rows = pq.read_table(trials, schema=SCHEMA, filters=filters).to_pylist()
     first = [row for row in rows if row["trial"] == rows[0]["trial"]]
+    if {row["rate"] for row in first} != {*measure.rates}:
+        return []
     return [{name: row[name] for name in ("set", "seed", "rate", "scores")} for row in first]
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from model.text.label_words import asked_cluster, drawn_words, named_clusters, reworded, word_bank
+from model.text.rewritten_tasks import asked_meaning, edited_pairs, own_words
 from model.text.templates import Form, Template, anchor_template
 from model.text.tokenization import TemplateTokenizer
 from model.text.tokenized_tasks import Task, tokenized
 from storage.errors import InputError
-from storage.tables.task_shards import CACHE_BYTES, TaskIndex, TaskShards, read_index
+from storage.tables.task_shards import CACHE_BYTES, StoredTask, TaskIndex, TaskShards, read_index
 from tasks.metatrain.prefetch import Prefetched
 from tasks.metatrain.task_order import LABEL_WORDS, Partner, Place, Share, TaskOrder
 
@@ -58,6 +59,7 @@ class TaskReader:
         prefetch: number of steps tokenized ahead.
         templates: templates of kinds that have their own (labeled sets).
         varied: formats whose label words are drawn anew for each task and epoch.
+        rewritten: formats whose tasks are rewritten as they are read (model.text.rewritten_tasks).
         cache_bytes: bytes of decoded row groups that are kept.
     """
 
@@ -74,6 +76,7 @@ class TaskReader:
     prefetch: int = 4
     templates: Mapping[str, Template] = field(default_factory=dict)
     varied: Collection[str] = ()
+    rewritten: Collection[str] = ()
     cache_bytes: int = CACHE_BYTES
 
     def __post_init__(self) -> None:
@@ -136,13 +139,23 @@ class TaskReader:
     def _read(self, shards: TaskShards, number: int, epoch: int, roles: tuple[str, ...] = ("support", "query")) -> Task:
         stored = shards.read(number)
         draw = np.random.default_rng([self.seed, LABEL_WORDS, epoch, number])
-        if stored.format == "ss" and "ss" in self.varied:
+        if stored.format == "ss" and "ss" in {*self.varied, *self.rewritten}:
             stored = named_clusters(stored, draw)
-            words = drawn_words(self._bank, stored.labels, draw)
-            return tokenized(stored, asked_cluster(self.form, words, draw), self.tokenizer, roles)
+            template = asked_cluster(self.form, self._words(stored, draw), draw)
+            return tokenized(stored, template, self.tokenizer, roles)
+        if stored.format == "sp" and "sp" in self.rewritten:
+            stored, question = edited_pairs(stored, draw)
+            words = drawn_words(self._bank, stored.labels, draw) if "sp" in self.varied else question.words
+            return tokenized(stored, asked_meaning(self.form, question, words, draw), self.tokenizer, roles)
         template = self.templates.get(stored.kind) or anchor_template(
             stored.kind, self.form, len(stored.examples[0].texts), stored.labels
         )
         if stored.format in self.varied:
             template = reworded(template, stored.kind, self._bank, draw)
         return tokenized(stored, template, self.tokenizer, roles)
+
+    def _words(self, stored: StoredTask, draw: np.random.Generator) -> tuple[str, ...]:
+        """Return the label words of a task of named clusters."""
+        if "ss" in self.varied:
+            return drawn_words(self._bank, stored.labels, draw)
+        return own_words(stored, lambda word: self.tokenizer.length(word) == 1)

@@ -261,6 +261,7 @@ def _prepared(job: Job, ranks: Ranks, log: TrainingLog, told: Told, say: Callabl
     templates = {kind: both[form] for kind, both in UNIFIED_TEMPLATES.items()} if training.unified else {}
     shared: dict[str, Any] = {"formats": training.formats, "seed": job.seed, "share": Share(ranks.rank, ranks.count)}
     shared |= {"kinds": training.kinds or None, "varied": training.varied_label_words}
+    shared |= {"rewritten": training.rewritten_formats}
     shared |= {"batch_size": training.tasks_per_batch, "templates": templates}
     mixing = training.augmentation != "none"
     partner = cast("Partner", training.partner) if mixing else None

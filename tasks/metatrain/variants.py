@@ -22,6 +22,7 @@ class Training:
         rank: rank of the regularizer's affine map; None without a regularizer.
         kinds: kinds of the tasks that it learns from; () for all kinds of its formats.
         varied_label_words: formats whose label words are drawn anew for each task.
+        rewritten_formats: formats whose tasks are rewritten as they are read.
         plain_steps: number of first steps that descend the plain loss.
         clip_norm: largest norm of a gradient; None if gradients are not clipped.
         precision: of the backbone's products.
@@ -59,6 +60,7 @@ class Training:
     regularizer_warmup_steps: int | None
     kinds: tuple[str, ...]
     varied_label_words: tuple[str, ...]
+    rewritten_formats: tuple[str, ...]
     inner_steps: int
     inner_batch: int
     outer_direction: str
@@ -72,7 +74,8 @@ class Training:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Training":
         """Return the training that a payload holds."""
-        lists = {name: tuple(values[name]) for name in ("formats", "kinds", "varied_label_words")}
+        names = ("formats", "kinds", "varied_label_words", "rewritten_formats")
+        lists = {name: tuple(values[name]) for name in names}
         return cls(**values | lists)
 
 
@@ -130,6 +133,7 @@ def _supmer(params: MetatrainParams) -> dict[str, Any]:
         "regularizer_warmup_steps": regularizer.warmup_steps,
         "kinds": tuple(params.kinds),
         "varied_label_words": tuple(params.varied_label_words),
+        "rewritten_formats": tuple(params.rewritten_formats),
         "inner_steps": params.inner.steps,
         "inner_batch": params.inner.batch_size or 0,
         "outer_direction": params.outer_direction,
@@ -154,6 +158,7 @@ def _ppt(params: MetatrainParams, examples_a_task: int) -> dict[str, Any]:
         "patience": None,
         "max_length": ppt.max_length,
         "varied_label_words": (),
+        "rewritten_formats": (),
         "plain_steps": 0,
     }
 

@@ -121,6 +121,11 @@ class MetatrainParams(ParamGroup):
     varied_label_words: Annotated[list[Format], Distinct] = Field(
         [], description="Formats whose label words are drawn anew for each task; empty: fixed words, the paper's"
     )
+    rewritten_formats: Annotated[list[Literal["sp", "ss"]], Distinct] = Field(
+        [],
+        description="Formats rewritten as they are read: sp, a sentence and an edited copy; ss, clusters named by "
+        "words of their own; empty: the paper's",
+    )
     tasks_per_batch: Count = Field(4, description="Tasks per meta step")
     order: int = Field(
         2, ge=1, le=2, description="2: the derivative passes through the inner gradient; 1: it stops there"
