@@ -13,6 +13,8 @@ from storage.errors import InputError
 
 DIRECTORY_SUFFIX = ".dir"
 LOCAL_STAGE = "local"  # a `foreach` over the local sources; `local@corpus-mine` lists the files of one of them
+REMOTE_STAGE = "remote"  # the same for sources that are URLs
+LISTING_STAGES = (LOCAL_STAGE, REMOTE_STAGE)
 CODE_FOLDERS = frozenset({"flows", "model", "storage", "supmer", "tasks"})
 
 

@@ -59,6 +59,10 @@ REPORT_PAGE = f"{REPORT}/index.html"
 REPORT_TEXT = f"{REPORT}/report.md"
 REPORT_METRICS = f"{REPORT}/metrics.json"
 
+# Under version control: the documents that must never be used, and the certificates of forgetting them.
+FORGOTTEN = "forgotten.csv"
+CERTIFICATES = Path("lineage", "forgotten")
+
 # The program's own files.
 EVENTS = Path("lineage", "events.jsonl")
 PRIVATE = Path(".supmer")
@@ -68,7 +72,8 @@ SCRATCH = PRIVATE / "tmp"  # temporary files of running stages
 OWN_TUNING = PRIVATE / "own-tuning"
 WORKSPACE_LOCK = PRIVATE / "lock"
 SCHEDULE = PRIVATE / "schedule"
-SERVER = PRIVATE / "server"
+SERVER = PRIVATE / "server"  # address and key of the lasting Prefect server
+OPENER = PRIVATE / "open.html"  # leads a browser to that server
 DVC_LOCK_COPY = PRIVATE / "dvc.lock"
 PREFECT_HOME = Path(".prefect")
 

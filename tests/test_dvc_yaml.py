@@ -104,7 +104,7 @@ def test_dvc_yaml_fits_on_a_screen_and_a_half():
 
 
 def test_a_clone_has_no_local_sources_and_the_folder_that_acquire_depends_on():
-    assert YAML(typ="safe").load((REPOSITORY / "inputs.yaml").read_text()) == {"local": {}}
+    assert YAML(typ="safe").load((REPOSITORY / "inputs.yaml").read_text()) == {"local": {}, "remote": {}}
     assert [path.name for path in (REPOSITORY / "inputs").iterdir()] == ["README.md"]
     assert "__pycache__/" in (REPOSITORY / ".dvcignore").read_text().splitlines()
 

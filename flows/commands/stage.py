@@ -5,13 +5,13 @@ import os
 import click
 
 from flows.completion import stage_names
-from flows.dvc_state.local_inputs import MAPPING, is_local
+from flows.dvc_state.local_inputs import MAPPING, is_listing
 from flows.dvc_state.recovery import mend
 from flows.lock import workspace_lock
 from flows.run.session import open_session
 from flows.workspace import enter
 from storage.errors import InputError
-from storage.sources.local import LISTINGS
+from storage.sources.listing import LISTINGS
 
 
 @click.command()
@@ -32,13 +32,13 @@ def command(name: str) -> None:
         session = open_session((), keep=True)
         from flows.dvc_state.dag import require
 
-        if is_local(name) and session.sources_changed:  # DVC would record it for the old inputs.yaml
+        if is_listing(name) and session.sources_changed:  # DVC would record it for the old inputs.yaml
             raise InputError(
                 f"params.yaml and {MAPPING} named different local sources; {MAPPING} is rewritten now: try again"
             )
         nodes = {node.name: node for node in session.pipeline.nodes()}
         require(nodes, name)
-        if is_local(name):
+        if is_listing(name):
             from flows.run.listing import run_listing
 
             run_listing(session, nodes[name], ("dvc asked for it",))

@@ -24,7 +24,7 @@ from dvc.repo import Repo
 from dvc.rwlock import rwlock
 from dvc.stage import PipelineStage
 
-from flows.dvc_state.local_inputs import MAPPING, is_local
+from flows.dvc_state.local_inputs import MAPPING, is_listing
 from flows.dvc_state.recovery import keep_lock_file
 from storage.errors import InputError, first_line
 from storage.lockfile import read_pipeline
@@ -214,7 +214,7 @@ def require(names: Iterable[str], name: str) -> None:
     if name in names:
         return
     near = difflib.get_close_matches(name, list(names), 1)
-    listed = ", ".join(stage for stage in names if not is_local(stage))
+    listed = ", ".join(stage for stage in names if not is_listing(stage))
     hint = f"did you mean {near[0]}?" if near else f"the stages are: {listed}"
     raise InputError(f"no stage {name} in dvc.yaml: {hint}")
 

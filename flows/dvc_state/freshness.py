@@ -15,7 +15,8 @@ from dvc_data.hashfile.tree import Tree
 from flows.dvc_state.cache_objects import restore_whole
 from flows.dvc_state.dag import Pipeline, dvc_errors
 from flows.dvc_state.listings import listing
-from flows.dvc_state.local_inputs import is_local, source_in_words
+from flows.dvc_state.local_inputs import is_listing, source_in_words
+from flows.dvc_state.remote_inputs import reaching
 from storage.lockfile import is_code
 
 Kind = Literal["code", "input", "output", "parameter", "command", "new"]
@@ -56,8 +57,7 @@ def assess(
 
     `params` replaces params.yaml to answer a what-if question; inputs in `returning` count as present.
     """
-    with pipeline.locked() as repo:
-        stage = pipeline.stage(name)
+    with pipeline.locked() as repo, reaching(stage := pipeline.stage(name)):
         if any(out.hash_info for out in stage.outs):
             back = {str(dep) for dep in stage.deps if str(dep) in returning and returning[str(dep)] == dep.hash_info}
             inputs, outputs = list(_input_reasons(pipeline.root, stage, params, back)), list(_output_reasons(stage))
@@ -107,7 +107,7 @@ def _in_cache(repo: Any, stage: Any, back: Collection[str], *, changed: bool) ->
 
 
 def _not_run_yet(root: Path, stage: Any) -> Reason:
-    if is_local(stage.name):
+    if is_listing(stage.name):
         [path] = [str(dep) for dep in stage.deps if not is_code(str(dep))]
         return Reason("new", f"{source_in_words(root, stage.name, path)} has not been listed yet")
     return Reason("new", "it has not run yet in this workspace")
@@ -126,7 +126,7 @@ def _input_reasons(root: Path, stage: Any, params: Mapping[str, Any] | None, bac
             if is_code(str(dep)):
                 if dep.hash_info or not _is_of_version_0_1(stage):
                     yield Reason("code", _changed(f"code {dep}", dep, what))
-            elif is_local(stage.name):
+            elif is_listing(stage.name):
                 yield Reason("input", _changed(source_in_words(root, stage.name, str(dep)), dep, what))
             else:
                 yield Reason("input", _changed(f"input {dep}", dep, what))

@@ -26,5 +26,7 @@ def _is_kept(dep: Any) -> bool:
 
 def listing(item: Any) -> tuple[Any, Any]:
     """Return DVC's metadata and listing of a folder as it is now."""
-    _, meta, tree = build(item.local_cache, item.fs_path, item.fs, "md5", ignore=item.dvcignore, dry_run=True)
+    # Objects in storage are told apart by their ETags: hashing them would fetch them all.
+    name = "md5" if item.fs.protocol == "local" else item.hash_name
+    _, meta, tree = build(item.local_cache, item.fs_path, item.fs, name, ignore=item.dvcignore, dry_run=True)
     return meta, tree

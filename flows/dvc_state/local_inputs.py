@@ -1,4 +1,4 @@
-"""Local sources in dvc.yaml: `inputs.yaml` maps each source to its folder or file, and each entry becomes a stage."""
+"""Local and remote sources in dvc.yaml: `inputs.yaml` maps each to its path or URL, and each entry becomes a stage."""
 
 from __future__ import annotations
 
@@ -13,44 +13,43 @@ from ruamel.yaml.error import YAMLError
 
 from storage.atomic import remove, replacing_file
 from storage.errors import InputError
-from storage.lockfile import CODE_FOLDERS, LOCAL_STAGE, read_pipeline
-from storage.sources.local import (
-    LISTINGS,
-    listing_path,
-    local_files,
-    local_path,
-    local_sources,
-    parameter_of,
-)
+from storage.lockfile import CODE_FOLDERS, LISTING_STAGES, LOCAL_STAGE, REMOTE_STAGE, read_pipeline
+from storage.sources.listing import LISTINGS, listing_path, local_sources, parameter_of, remote_sources
+from storage.sources.local import local_files, local_path
+from storage.sources.objects import require_package
 from storage.sources.source import NamedSource, WantedSources, expanded
 
 MAPPING = "inputs.yaml"
-HEADER = "# The local sources of params.yaml, for dvc.yaml. Written by supmer: change params.yaml, not this file.\n"
+HEADER = (
+    "# The local and remote sources of params.yaml, for dvc.yaml. "
+    "Written by supmer: change params.yaml, not this file.\n"
+)
 
 _OLD_SLOT = re.compile(r"[0-9]{2}|unused")
 _OLD_TEXTS = {b"unused", b"A slot that links here stands for no source.\n"}  # links that an archive turned into files
 _LONGEST = max(map(len, _OLD_TEXTS))
 
 
-def is_local(stage: str) -> bool:
-    """Return True if a stage lists the files of a local source."""
-    return stage.startswith(f"{LOCAL_STAGE}@")
+def is_listing(stage: str) -> bool:
+    """Return True if a stage lists the files of a local or remote source."""
+    return stage.startswith(tuple(f"{name}@" for name in LISTING_STAGES))
 
 
 def source_in_words(root: Path, stage: str, path: str) -> str:
     """Return a description of the source that a stage lists: `acquire.corpus.mine (/data/texts)`."""
-    parameter = parameter_of(stage.removeprefix(f"{LOCAL_STAGE}@"))
-    return f"{parameter} ({os.path.abspath(root / path)})"  # noqa: PTH100 - Path.absolute keeps `..`
+    name, _, key = stage.partition("@")
+    place = path if name == REMOTE_STAGE else os.path.abspath(root / path)  # noqa: PTH100 - Path.absolute keeps `..`
+    return f"{parameter_of(key)} ({place})"
 
 
 def in_columns(stages: Iterable[str]) -> int:
     """Return the width of a column of stage names; the long names of listings may exceed it."""
     names = list(stages)
-    return max((len(name) for name in names if not is_local(name)), default=max(map(len, names), default=0))
+    return max((len(name) for name in names if not is_listing(name)), default=max(map(len, names), default=0))
 
 
 def sync(root: Path, acquire: WantedSources) -> bool:
-    """Write the local sources to inputs.yaml; return True if it changed.
+    """Write the local and remote sources to inputs.yaml; return True if it changed.
 
     Raise InputError, before anything is written, if a source cannot be used.
     """
@@ -58,7 +57,12 @@ def sync(root: Path, acquire: WantedSources) -> bool:
     before = _read_mapping(root)
     sources = check_sources(root, acquire)
     (root / LISTINGS).mkdir(exist_ok=True)
-    mapping = {key: _written(source) for key, source in sources.items()}
+    mapping: dict[str, dict[str, str]] = {LOCAL_STAGE: {}, REMOTE_STAGE: {}}
+    for key, source in sources.items():
+        if source.spec.kind.is_remote:
+            mapping[REMOTE_STAGE][key] = source.spec.location
+        else:
+            mapping[LOCAL_STAGE][key] = _written(source)
     if before != mapping:
         _write_mapping(root, mapping)
     for listing in (root / LISTINGS).glob("*.json"):
@@ -68,13 +72,16 @@ def sync(root: Path, acquire: WantedSources) -> bool:
 
 
 def check_sources(root: Path, acquire: WantedSources) -> dict[str, NamedSource]:
-    """Return the local sources by key; raise InputError if one cannot be used."""
+    """Return the local and remote sources by key; raise InputError if one cannot be used. No URL is opened."""
     sources = local_sources(acquire)
     outputs = read_pipeline(root).artifacts() if sources else {}
     for source in sources.values():
         local_files(root, source)
         _check_apart(root, source, outputs)
-    return sources
+    remote = remote_sources(acquire)
+    for source in remote.values():
+        require_package(source.parameter, source.spec.kind)
+    return sources | remote
 
 
 def _written(source: NamedSource) -> str:
@@ -82,27 +89,28 @@ def _written(source: NamedSource) -> str:
     return os.path.normpath(expanded(source.spec.location))
 
 
-def _read_mapping(root: Path) -> dict[str, str] | None:
+def _read_mapping(root: Path) -> dict[str, dict[str, str]] | None:
     """Return the mapping in inputs.yaml; if the file has another form, remove it and return None."""
     path = root / MAPPING
     try:
         content = YAML(typ="safe").load(path.read_bytes())
     except (FileNotFoundError, UnicodeDecodeError, YAMLError):
         content = None
-    if isinstance(content, dict) and isinstance(content.get(LOCAL_STAGE), dict) and len(content) == 1:
-        return dict(content[LOCAL_STAGE])
+    mappings = content.values() if isinstance(content, dict) and set(content) == set(LISTING_STAGES) else [None]
+    if all(isinstance(entries, dict) for entries in mappings):
+        return {name: dict(content[name]) for name in LISTING_STAGES}
     remove(path)
     return None
 
 
-def _write_mapping(root: Path, mapping: dict[str, str]) -> None:
+def _write_mapping(root: Path, mapping: dict[str, dict[str, str]]) -> None:
     yaml = YAML(typ="safe")
     yaml.default_flow_style = False
     yaml.allow_unicode = True
     yaml.width = 1 << 16
     with replacing_file(root / MAPPING) as beside, beside.open("w", encoding="utf-8") as file:
         file.write(HEADER)
-        yaml.dump({LOCAL_STAGE: mapping}, file)
+        yaml.dump(mapping, file)
 
 
 def _check_apart(root: Path, source: NamedSource, outputs: dict[str, str]) -> None:

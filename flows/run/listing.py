@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flows.dvc_state.freshness import assess
 from flows.dvc_state.listings import keep_listings
-from flows.dvc_state.local_inputs import is_local
+from flows.dvc_state.local_inputs import is_listing
 from flows.run.console import ConsoleReporter
 from flows.run.execution import execute, prepare, refuse_changed
 from flows.run.lineage_events import announce
@@ -38,6 +38,6 @@ def run_listing(session: Session, node: Node, why: tuple[str, ...]) -> None:
 def renew_listings(session: Session, nodes: Iterable[Node]) -> None:
     """List every local source whose listing is not fresh, and record the listing, for a `dvc repro` that skipped it."""
     for node in nodes:
-        if is_local(node.name) and (freshness := assess(session.pipeline, node.name)).state != "fresh":
+        if is_listing(node.name) and (freshness := assess(session.pipeline, node.name)).state != "fresh":
             run_listing(session, node, freshness.reasons)
             session.pipeline.record(node.name)

@@ -4,7 +4,7 @@ The tables are in a temporary database file, and DuckDB spills to disk beside it
 for any number of documents.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from storage.atomic import remove
 from storage.parquet import count_rows
+from storage.records.forgotten import REASON
 from storage.scratch import scratch_database
 
 _MEMORY = "128MB"  # twice as much saves a sixth of the time at 800,000 documents; 2.4 million need no more
@@ -28,6 +29,9 @@ _LOAD = """INSERT INTO listed
     SELECT $place + file_row_number, $source, file, "row" + $before, "offset", document_id, bytes, words, regular,
         reason, detail
     FROM read_parquet($path, file_row_number = true)"""
+
+_FORGET = """UPDATE listed SET reason = 'forgotten', detail = f.detail FROM forgotten f
+    WHERE f.document_id = listed.document_id"""
 
 # The first copy of every text that passed the filters, inserted in the order of ids, so that rowid is the rank.
 _FIRSTS = """CREATE TABLE firsts AS
@@ -113,6 +117,15 @@ class Selection:
             self._connection.execute(_LOAD, values | {"path": str(index.path)})
             self._limits.append(self._limits[-1] + count_rows(index.path))
         return self._limits[-1]
+
+    def forget(self, documents: Mapping[str, str]) -> int:
+        """Leave out all copies of the documents, given with a remark on each; return the number of copies."""
+        if not documents:
+            return 0
+        self._connection.execute("CREATE TABLE forgotten (document_id VARCHAR, detail VARCHAR)")
+        self._connection.executemany("INSERT INTO forgotten VALUES (?, ?)", list(documents.items()))
+        self._connection.execute(_FORGET)
+        return self._number("SELECT count(*) FROM listed WHERE reason = $1", [REASON])
 
     def draw(self, budget: int) -> int:
         """Draw texts in the order of their ids until the next would exceed `budget` bytes; return their number."""

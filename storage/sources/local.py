@@ -1,73 +1,16 @@
-"""Local sources: the files of each `path:` source, and their listing, on which `acquire` depends.
-
-The stage `local` writes a listing of names, sizes and hashes for each local source, `inputs/KEY.json`. It copies no
-files.
-"""
+"""Local sources: the files of each `path:` source."""
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-import orjson
-
-from storage.atomic import write_bytes
 from storage.dvcignore import IGNORE_FILE, Ignored
 from storage.errors import InputError
-from storage.sources.source import Kind, NamedSource, WantedSources, expanded, named_sources, select
-
-LISTINGS = "inputs"
+from storage.sources.listing import LISTINGS, local_sources
+from storage.sources.source import NamedSource, WantedSources, expanded, select
 
 _NOT_LOOKED_INTO = {".git", ".hg"}  # DVC ignores them
 _OUTSIDE = "_"  # replaces the path of a folder outside the workspace when patterns of .dvcignore are matched
-
-
-@dataclass(frozen=True)
-class ListedFile:
-    """A file of a local source; `name` is relative to the source."""
-
-    name: str
-    bytes: int
-    sha256: str
-
-
-def local_sources(acquire: WantedSources) -> dict[str, NamedSource]:
-    """Return the `path:` sources by key, in the order of their parameters: `{"corpus-mine": …}`."""
-    return {key_of(source): source for source in named_sources(acquire) if source.spec.kind is Kind.PATH}
-
-
-def key_of(source: NamedSource) -> str:
-    """Return the name of a source in dvc.yaml: `backbone`, `corpus-mine`."""
-    return source.parameter.removeprefix("acquire.").replace(".", "-", 1)
-
-
-def parameter_of(key: str) -> str:
-    """Return the parameter of a key: `acquire.corpus.mine` for `corpus-mine`."""
-    return f"acquire.{key.replace('-', '.', 1)}"
-
-
-def listing_path(key: str) -> str:
-    """Return the path of the listing of a local source, relative to the workspace."""
-    return f"{LISTINGS}/{key}.json"
-
-
-def write_listing(path: Path, files: Iterable[ListedFile]) -> None:
-    """Write the listing of a source; the same files give the same bytes, in any folder."""
-    listed = [{"name": file.name, "bytes": file.bytes, "sha256": file.sha256} for file in files]
-    write_bytes(path, orjson.dumps({"files": listed}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-
-
-def read_listing(root: Path, source: NamedSource) -> list[ListedFile]:
-    """Return the files of a source that match its `path=` patterns, from its listing."""
-    path = root / listing_path(key_of(source))
-    try:
-        files = {file["name"]: ListedFile(**file) for file in orjson.loads(path.read_bytes())["files"]}
-    except FileNotFoundError:
-        raise InputError(f"{path}: not there: run `supmer run acquire`") from None
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not a listing of files ({error}): delete it, then `supmer run`") from error
-    chosen = select(files, source.spec.patterns, f"{source.parameter}: {local_path(root, source)}")
-    return [files[name] for name in sorted(chosen)]
 
 
 def all_files(root: Path, source: NamedSource) -> dict[str, str]:

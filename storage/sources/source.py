@@ -1,4 +1,4 @@
-"""Specs of sources (`hf:org/name@revision`, `path:…`, `wheel:name==version#sha256=…`, `made:…`) and manifests."""
+"""Specs of sources (`hf:org/name@revision`, `path:…`, `s3://…`, `wheel:name==version#sha256=…`, …) and manifests."""
 
 import os
 import re
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
@@ -21,6 +22,9 @@ EXAMPLES = {
     "wheel": "wheel:name==1.0#sha256=<64 hex digits>&path=name/data/*.csv",
     "hf": "hf:org/name@revision#path=data/*.parquet",
     "path": "path:/data/texts#path=**/*.jsonl",
+    "s3": "s3://bucket/texts#path=**/*.jsonl",
+    "gs": "gs://bucket/texts#path=**/*.jsonl",
+    "https": "https://example.org/texts.jsonl.gz",
     "made": "made:stories?documents=400&seed=1",
 }
 # What the program can make itself: the role, and the options with their default numbers or possible names.
@@ -37,6 +41,7 @@ _REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w.
 _SPANNING = re.compile(r"(?<=[^/])\*\*|\*\*(?=[^/])")  # ** next to other characters, where .gitignore treats it as *
 _ANYTHING = "\ue000"  # replaces such a ** while the rest is translated
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_SECRET = re.compile(r"sig|secret|token|passw|credential|auth|session|key|amz|goog", re.IGNORECASE)  # in a query
 _MOST = 1_000_000
 _LISTED = 8  # names shown when a pattern matches nothing
 
@@ -47,7 +52,15 @@ class Kind(StrEnum):
     WHEEL = "wheel"
     HUB = "hf"
     PATH = "path"
+    S3 = "s3"
+    GS = "gs"
+    HTTPS = "https"
     MADE = "made"
+
+    @property
+    def is_remote(self) -> bool:
+        """True for a URL whose objects are read through fsspec."""
+        return self in {Kind.S3, Kind.GS, Kind.HTTPS}
 
 
 @dataclass(frozen=True)
@@ -56,8 +69,9 @@ class SourceSpec:
 
     Attributes:
         text: the spec as written.
-        kind: wheel, hub repository, local path, or made by the program.
-        location: the name of the wheel or repository, the path of the file or folder, or the name of what is made.
+        kind: wheel, hub repository, local path, URL, or made by the program.
+        location: the name of the wheel or repository, the path of the file or folder, the URL, or the name of what is
+            made.
         version: the wheel's version, or the repository's revision ("" stands for its main branch).
         sha256: the wheel's hash; "" for the other kinds.
         patterns: patterns of the wanted members or files; empty means all.
@@ -143,11 +157,12 @@ def parse_spec(text: str) -> SourceSpec:
     """Parse a spec. Raise InputError if it is invalid."""
     prefix, colon, rest = text.partition(":")
     if not colon or prefix not in set(Kind):
-        known = ", ".join(f"{kind}:…" for kind in Kind)
+        known = ", ".join(f"{kind}:{'//' * kind.is_remote}…" for kind in Kind)
         raise InputError(f"{text!r}: a source starts with one of {known}: for example {EXAMPLES['hf']}")
-    parse = {Kind.WHEEL: _parse_wheel, Kind.HUB: _parse_hub, Kind.PATH: _parse_path, Kind.MADE: _parse_made}[
-        Kind(prefix)
-    ]
+    kind = Kind(prefix)
+    if kind.is_remote:
+        return _parse_remote(text, kind)
+    parse = {Kind.WHEEL: _parse_wheel, Kind.HUB: _parse_hub, Kind.PATH: _parse_path, Kind.MADE: _parse_made}[kind]
     return parse(text, rest)
 
 
@@ -190,14 +205,37 @@ def _parse_hub(text: str, rest: str) -> SourceSpec:
 
 
 def _parse_path(text: str, rest: str) -> SourceSpec:
-    # A file name may contain '#': only '#path=' ends it.
-    location, *patterns = re.split("#path=", rest, maxsplit=1)
-    listed = patterns[0].split("&path=") if patterns else []
+    location, patterns = _place_and_patterns(text, Kind.PATH, rest)
     if not location.strip():
         raise _wrong(text, Kind.PATH, "no file or folder given")
-    return SourceSpec(
-        text, Kind.PATH, location, patterns=tuple(_checked_pattern(text, Kind.PATH, value) for value in listed)
+    return SourceSpec(text, Kind.PATH, location, patterns=patterns)
+
+
+def _place_and_patterns(text: str, kind: Kind, place: str) -> tuple[str, tuple[str, ...]]:
+    # A file name may contain '#': only '#path=' ends it.
+    location, *patterns = re.split("#path=", place, maxsplit=1)
+    listed = patterns[0].split("&path=") if patterns else []
+    return location, tuple(_checked_pattern(text, kind, value) for value in listed)
+
+
+def _parse_remote(text: str, kind: Kind) -> SourceSpec:
+    """Parse a URL; credentials in it are refused in words that do not repeat them."""
+    location, patterns = _place_and_patterns(text, kind, text)
+    parts = urlsplit(location)
+    secret = "@" in parts.netloc or (
+        kind is Kind.HTTPS and any(_SECRET.search(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True))
     )
+    if secret:
+        raise InputError(
+            f"a {kind}:// URL with a user, key or signature in it, which would end up in params.yaml and the lineage: "
+            "take it out, and give credentials by the environment (docs/sources.md)"
+        )
+    if not parts.netloc or (kind is Kind.HTTPS and parts.path.rpartition("/")[2] == ""):
+        wanted = "the URL of one file" if kind is Kind.HTTPS else "a bucket and the path of an object or folder"
+        raise _wrong(text, kind, f"not {wanted}")
+    if kind is Kind.HTTPS and patterns:
+        raise _wrong(text, kind, "path= chooses from a folder, and a web server lists none: leave it out")
+    return SourceSpec(text, kind, location.rstrip("/"), patterns=patterns)
 
 
 def _parse_made(text: str, rest: str) -> SourceSpec:

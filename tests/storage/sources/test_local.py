@@ -8,18 +8,15 @@ from pathlib import Path
 import pytest
 
 from storage.errors import InputError
-from storage.sources.local import (
+from storage.sources.listing import (
     ListedFile,
-    all_files,
     key_of,
-    local_files,
     local_sources,
-    missing_sources,
     parameter_of,
     read_listing,
     write_listing,
-    written_folder,
 )
+from storage.sources.local import all_files, local_files, missing_sources, written_folder
 from storage.sources.source import NamedSource, parse_spec
 from support.wanted_sources import Wanted
 

@@ -56,7 +56,7 @@ def test_a_path_may_hold_every_sign_but_the_start_of_a_pattern():
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("news.csv", "a source starts with one of wheel:…, hf:…, path:…, made:…"),
+        ("news.csv", "a source starts with one of wheel:…, hf:…, path:…, s3://…, gs://…, https://…, made:…"),
         ("http://x/y", "a source starts with one of"),
         (f"wheel:name#sha256={HASH}", "'name' is not NAME==VERSION"),
         (f"wheel:-x==1#sha256={HASH}", "'-x==1' is not NAME==VERSION"),
@@ -225,3 +225,34 @@ def test_what_is_made_here_is_made_for_one_role():
     wanted = SimpleNamespace(backbone="made:stories", embedder="made:tiny-embedder", corpus={}, datasets={})
     with pytest.raises(InputError, match=r"acquire\.backbone: 'made:stories': stories is for acquire\.corpus"):
         named_sources(wanted)
+
+
+def test_urls_are_parsed_and_credentials_in_them_are_refused_without_being_repeated():
+    spec = parse_spec("s3://bucket/texts/#path=a/*.txt&path=b/*.txt")
+    assert (spec.kind, spec.location, spec.patterns) == ("s3", "s3://bucket/texts", ("a/*.txt", "b/*.txt"))
+    assert parse_spec("https://example.org/a.jsonl?download=1").location == "https://example.org/a.jsonl?download=1"
+    for text in (
+        "s3://key:hunter2@bucket/texts",
+        "https://me:hunter2@example.org/a.jsonl",
+        "https://example.org/a.jsonl?X-Amz-Signature=hunter2",
+        "https://example.org/a.jsonl?token=hunter2",
+    ):
+        with pytest.raises(InputError) as caught:
+            parse_spec(text)
+        assert "hunter2" not in str(caught.value)
+        assert "environment" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("s3://", "not a bucket and the path"),
+        ("https://example.org/", "not the URL of one file"),
+        ("https://example.org/a.jsonl#path=*.jsonl", "a web server lists none"),
+        ("gs://bucket/x#path=../y", "must be a pattern relative to the source"),
+    ],
+)
+def test_a_bad_url_is_refused(text, complaint):
+    with pytest.raises(InputError) as caught:
+        parse_spec(text)
+    assert complaint in str(caught.value)

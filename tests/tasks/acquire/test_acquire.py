@@ -13,7 +13,7 @@ import torch
 from model.t5.backbone import load_backbone
 from storage.errors import InputError
 from storage.hashing import file_hash
-from storage.sources.local import LISTINGS, listing_path, local_sources
+from storage.sources.listing import LISTINGS, listing_path, local_sources
 from storage.sources.source import read_manifest
 from support.tiny_models import save_backbone
 from tasks.acquire import stage as acquire
