@@ -2,11 +2,16 @@
 
 import configparser
 import os
+import stat
 from pathlib import Path
 
 import click
 
+from storage import paths
 from storage.errors import InputError
+
+UMASK = "SUPMER_UMASK"  # environment variable: which rights new files do not get, in octal; default: none for others
+PRIVATE_UMASK = 0o077
 
 QUIET = {
     "DO_NOT_TRACK": "1",
@@ -34,12 +39,40 @@ def find_root(start: Path | None = None) -> Path:
 
 
 def enter(start: Path | None = None) -> Path:
-    """Find the workspace, make it the working directory, turn off telemetry and return the root."""
+    """Find the workspace, make it the working directory, turn off telemetry and return the root.
+
+    Files that are written from now on are private (`keep_private`).
+    """
     root = find_root(start)
     os.chdir(root)
+    keep_private(root)
     silence()
     _agree_on_git(root)
     return root
+
+
+def keep_private(root: Path) -> None:
+    """Let no other user read what this process and its children write from now on, unless SUPMER_UMASK allows it."""
+    chosen = os.environ.get(UMASK)
+    if chosen is None:
+        os.umask(os.umask(PRIVATE_UMASK) | PRIVATE_UMASK)
+    elif len(chosen) <= 4 and chosen.isdecimal() and not set(chosen) & {"8", "9"}:
+        os.umask(int(chosen, 8))
+    else:
+        raise InputError(f"{UMASK}={chosen}: not a mask of rights: write it in octal like 022, or leave it out")
+    for folder in (paths.PRIVATE, paths.PREFECT_HOME):
+        if (root / folder).is_dir():
+            private_folder(root / folder)
+
+
+def private_folder(folder: Path) -> None:
+    """Make a folder with the rights that the umask leaves; take them from one that exists and is this user's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    umask = os.umask(PRIVATE_UMASK)
+    os.umask(umask)
+    status = folder.stat()
+    if status.st_mode & umask & 0o777 and status.st_uid == os.geteuid():
+        folder.chmod(stat.S_IMODE(status.st_mode) & ~umask)
 
 
 def silence() -> None:

@@ -20,6 +20,7 @@ from flows.options import place_options, set_option
 from flows.retries import Retries, retry_options
 from flows.run.interrupt import raise_on_signals
 from flows.run.session import open_session
+from flows.server.access import Access, configured
 from flows.workspace import enter
 
 
@@ -88,9 +89,9 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
         *(part for setting in settings for part in ("-S", setting)),
     ]
     asked = shlex.join(["supmer", *sys.argv[1:]])
-    with schedule_lock(root, asked), suppress(KeyboardInterrupt), _server(root, port) as api:
-        os.environ["PREFECT_API_URL"] = api  # for the runs
-        _serve(root, api, when, Plan(asked, arguments, Retries(retries, retry_delay)))
+    with schedule_lock(root, asked), suppress(KeyboardInterrupt), _server(root, port) as access:
+        access.use()  # for the runs
+        _serve(root, access, when, Plan(asked, arguments, Retries(retries, retry_delay)))
     click.echo("\nstopped: nothing runs until `supmer serve` is started again")
     sys.stdout.flush()
     os._exit(0)  # Prefect's exit handlers would look for a server that is gone
@@ -106,34 +107,33 @@ class Plan:
 
 
 @contextmanager
-def _server(root: Path, port: int) -> Iterator[str]:
-    """Provide the API address of the server that keeps the schedule: an existing server, or one started here."""
+def _server(root: Path, port: int) -> Iterator[Access]:
+    """Provide access to the server that keeps the schedule: an existing server, or one started here."""
     from flows.server.artifacts import report_is_served
     from flows.server.lasting_server import announced, start_lasting_server
     from flows.server.ready import wait_until_ready
 
-    configured = os.environ.get("PREFECT_API_URL")
-    if not configured:
+    if not configured():
         report_is_served()
-    if there := configured or announced(root):
-        wait_until_ready(None, root, there)
+    if there := configured() or announced(root):
+        wait_until_ready(None, root, there.api)
         yield there
         return
-    server = start_lasting_server(root, port)
+    lasting = start_lasting_server(root, port)
     try:
-        yield server.api
+        yield lasting.access
     finally:
-        server.leave()
+        lasting.leave()
 
 
-def _serve(root: Path, api: str, when: Any, plan: Plan) -> None:
+def _serve(root: Path, access: Access, when: Any, plan: Plan) -> None:
     from prefect.client.orchestration import SyncPrefectClient
 
     from flows.server.schedule import Schedule, register
 
-    with SyncPrefectClient(api) as client:
+    with SyncPrefectClient(access.api, auth_string=access.key) as client:
         deployment = register(client, root, when, plan.asked)
-        click.echo(f"scheduled: {api.removesuffix('/api')}/deployments/deployment/{deployment}  (Ctrl-C stops)")
+        click.echo(f"scheduled: {access.origin}/deployments/deployment/{deployment}  (Ctrl-C stops)")
         schedule = Schedule(client, root, deployment, plan.arguments, plan.retries)
         try:
             schedule.run()

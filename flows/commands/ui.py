@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -13,7 +14,8 @@ import click
 import orjson
 
 from flows.run.interrupt import raise_on_signals
-from flows.server.lasting_server import announced, start_lasting_server
+from flows.server.access import Access, configured
+from flows.server.lasting_server import announced, opener, start_lasting_server
 from flows.workspace import enter
 from storage.errors import InputError
 
@@ -25,49 +27,61 @@ PORT = 4200  # Prefect's default
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port to listen on; 0: any free one."
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-def command(port: int, no_browser: bool) -> None:
+@click.option(
+    "--env", "environment", is_flag=True, help="Print the settings that lead Prefect's own commands to the server."
+)
+def command(port: int, no_browser: bool, environment: bool) -> None:
     """Serve the Prefect UI with the runs of this workspace on loopback, until Ctrl-C.
 
     Runs that start meanwhile report to this server and appear as they go. If a run is still going when you stop the
-    command, the server stays until that run ends.
+    command, the server stays until that run ends. The server demands a key of every client: the printed link
+    contains it, so keep it to yourself.
 
     \b
     Examples:
       supmer ui
       supmer ui --port 4300 --no-browser
+      eval "$(supmer ui --env)" && prefect worker start --pool supmer
     """
     root = enter()
-    there = os.environ.get("PREFECT_API_URL") or announced(root)
+    own = announced(root)
+    there = configured() or own
+    if environment:
+        _print_environment(there)
+        return
     if there:
-        click.echo(f"the runs of this workspace are already at {interface(there)}")
+        ours = own if own == there else None  # a server of the user has no page that takes the key
+        click.echo(f"the runs of this workspace are already at {ours.link() if ours else there.origin}")
         if not no_browser:
-            show(interface(there))
+            show(opener(root, ours).as_uri() if ours else there.origin)
         return
     from flows.server import prefect_home
 
     prefect_home.prepare(root)
     raise_on_signals()
     try:
-        server = start_lasting_server(root, port)
+        lasting = start_lasting_server(root, port)
     except KeyboardInterrupt:
         return
     try:
-        click.echo(f"the runs of this workspace: {interface(server.api)}  (Ctrl-C stops)")
-        if not _has_runs(server.api):
+        click.echo(f"the runs of this workspace: {lasting.access.link()}  (Ctrl-C stops)")
+        if not _has_runs(lasting.access):
             click.echo("no run has been made here yet: `supmer run` makes one, and it appears there as it goes")
         if not no_browser:
-            show(interface(server.api))
-        server.process.wait()
+            show(opener(root, lasting.access).as_uri())
+        lasting.server.over.wait()
         raise InputError(f"Prefect's server ended: see {prefect_home.HOME / 'server.log'}")
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        stays = server.leave()
+        stays = lasting.leave()
         click.echo("\nstopped" + (": the server ends with the run that still reports to it" if stays else ""))
 
 
-def interface(api: str) -> str:
-    """Return the address of the user interface that belongs to an API address."""
-    return api.removesuffix("/").removesuffix("/api")
+def _print_environment(there: Access | None) -> None:
+    if there is None:
+        raise InputError("no Prefect server serves this workspace: start `supmer ui` or `supmer serve` first")
+    for name, value in there.environment.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
 
 
 def show(address: str) -> None:
@@ -79,9 +93,9 @@ def show(address: str) -> None:
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
-def _has_runs(api: str) -> bool:
+def _has_runs(access: Access) -> bool:
     request = urllib.request.Request(  # noqa: S310 - our own address
-        f"{api}/flow_runs/count", data=b"{}", headers={"Content-Type": "application/json"}
+        f"{access.api}/flow_runs/count", data=b"{}", headers=access.headers | {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - our own address
         return bool(orjson.loads(answer.read()))

@@ -1,10 +1,10 @@
-"""Progress display while stages run: a live bar in a terminal, plain lines in a log, an artifact in Prefect."""
+"""Progress display while stages run: a live bar or plain lines, and the log and an artifact of the Prefect task."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ class Bar:
     total: int
     unit: str
     live: tuple[RichProgress, TaskID] | None
+    log: Callable[[str], None]
     done: int = 0
     started: float = field(default_factory=time.monotonic)
     _line: float = field(default_factory=time.monotonic)
@@ -41,11 +42,12 @@ class Bar:
         now = time.monotonic()
         if self.live:
             self.live[0].advance(self.live[1], amount)
-        elif now - self._line >= LINE_SECONDS:
+        if now - self._line >= LINE_SECONDS:
             self._line = now
-            click.echo(
-                f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}, {self._left(now)}{self._remark()}"
-            )
+            line = f"{self.label}: {self.done:,} of {self.total:,} {self.unit}, {self._left(now)}{self._remark()}"
+            self.log(line)
+            if not self.live:
+                click.echo(f"  {line}")
         if now - self._artifact >= ARTIFACT_SECONDS or self.done == self.total:
             self._artifact = now
             with suppress(Exception):  # a failing display must not fail the work it shows
@@ -78,22 +80,30 @@ class Bar:
             update_progress_artifact(self._artifact_id, percent)
 
 
+def _keep_no_log(_message: str) -> None:
+    """Log nothing: outside a Prefect task there is no log."""
+
+
+@dataclass(frozen=True)
 class ConsoleReporter:
-    """A reporter that writes to standard output."""
+    """A reporter that writes to standard output and to the log of a Prefect task."""
+
+    log: Callable[[str], None] = _keep_no_log
 
     def say(self, message: str) -> None:
-        """Print one line."""
+        """Print and log one line."""
         click.echo(f"  {message}")
+        self.log(message)
 
     @contextmanager
     def progress(self, label: str, total: int, unit: str) -> Iterator[Bar]:
         """Show a live bar in a terminal, or print lines elsewhere."""
         if not sys.stdout.isatty():
-            yield Bar(label, total, unit, None)
+            yield Bar(label, total, unit, None, self.log)
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
         remark = TextColumn("{task.fields[note]}")
         with Progress(*columns, TimeRemainingColumn(), remark, transient=True) as bars:
-            yield Bar(label, total, unit, (bars, bars.add_task(label, total=total, note="")))
+            yield Bar(label, total, unit, (bars, bars.add_task(label, total=total, note="")), self.log)

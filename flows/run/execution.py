@@ -9,11 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flows.dvc_state.remote_inputs import reaching
 from flows.run.measure import measured
 from storage.errors import InputError
 from storage.hashing import json_hash
-from storage.lockfile import LOCAL_STAGE, is_code
-from storage.sources.local import LISTINGS, local_sources
+from storage.lockfile import LOCAL_STAGE, REMOTE_STAGE, is_code
+from storage.sources.listing import LISTINGS, local_sources, remote_sources
 from tasks.params.file import load
 from tasks.stage.contract import FanOut, Record, Reporter, Stage
 
@@ -41,6 +42,8 @@ def fingerprint(pipeline: Pipeline, name: str, params: Params) -> Fingerprint:
         if LISTINGS in inputs:  # the listed files must not change either while the stage runs
             for key in local_sources(params.acquire):
                 inputs |= _hashes(pipeline.stage(f"{LOCAL_STAGE}@{key}"))
+            for key in remote_sources(params.acquire):
+                inputs |= _hashes(pipeline.stage(f"{REMOTE_STAGE}@{key}"))
         sections = [section for dep in stage.deps for section in getattr(dep, "params", ())]
     values = params.model_dump(mode="json")
     libraries = {library: version(library) for library in DECIDING_LIBRARIES}
@@ -49,7 +52,8 @@ def fingerprint(pipeline: Pipeline, name: str, params: Params) -> Fingerprint:
 
 
 def _hashes(stage: Any) -> dict[str, str]:
-    return {str(dep): dep.get_hash().value for dep in stage.deps if not hasattr(dep, "params")}
+    with reaching(stage):
+        return {str(dep): dep.get_hash().value for dep in stage.deps if not hasattr(dep, "params")}
 
 
 def _at(values: Any, key: str) -> Any:

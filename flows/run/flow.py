@@ -9,11 +9,11 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from prefect import flow, tags, task
+from prefect import flow, get_run_logger, tags, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.futures import wait
@@ -25,6 +25,7 @@ from flows.dvc_state.dag import Node, Pipeline, ancestors
 from flows.dvc_state.freshness import assess, restore
 from flows.dvc_state.listings import keep_listings
 from flows.retries import ONCE, Retries
+from flows.run.console import ConsoleReporter
 from flows.run.execution import execute, prepare, refuse_changed
 from flows.run.interrupt import stop_on_signals
 from flows.run.lineage_events import announce, is_recorded
@@ -35,7 +36,7 @@ from flows.server.ready import FULL_DISK_BYTES
 from flows.server.scheduled_run import FLOW, run_as
 from storage.errors import InputError, TransientError, first_line
 from tasks.params.schema import Params
-from tasks.stage.contract import Record, Reporter, Stage
+from tasks.stage.contract import Record, Stage
 from tasks.stage.fanout import PrefectFanOut
 from tasks.stage.workers import rest_workers, worker_processes
 
@@ -48,7 +49,7 @@ class Run:
 
     pipeline: Pipeline
     params: Params
-    reporter: Reporter
+    reporter: ConsoleReporter
     shard_runner: TaskRunner[Any]
     forced: frozenset[str] = frozenset()
     print_outcome: Callable[[Outcome], None] = lambda _outcome: None
@@ -114,10 +115,14 @@ class Run:
         `commit` is false if DVC is the caller: then DVC itself commits the outputs.
         """
         run_id, started = str(uuid.uuid4()), datetime.now(UTC)
-        self.reporter.say(f"{node.name}: {why[0]}")
+        # Threads of the stage report too, and have no Prefect context: the logger is bound here.
+        reporter = replace(self.reporter, log=get_run_logger().info)
+        reporter.say(f"{node.name}: {why[0]}")
+        for reason in why[1:]:
+            reporter.log(reason)
         with self._dvc:
             stage = prepare(
-                self.pipeline, node, self.params, PrefectFanOut(self.shard_runner), self.reporter, refresh=refresh
+                self.pipeline, node, self.params, PrefectFanOut(self.shard_runner), reporter, refresh=refresh
             )
             announce(self.pipeline, node, "START", run_id, started, {"why": list(why)})
         try:
@@ -196,6 +201,10 @@ def _stage(run_id: str, name: str) -> State[None]:
     run, nodes = _runs[run_id]
     outcome = run.stage(nodes[name])
     why = "; ".join(outcome.why)
+    tell = get_run_logger().error if outcome.verdict == "failed" else get_run_logger().info
+    tell(f"{name} {outcome.verdict}: {why}")
+    if outcome.traceback:
+        tell(outcome.traceback)
     if outcome.verdict == "failed":
         return Failed(message=why)
     return Completed(name=outcome.verdict.capitalize(), message=why)

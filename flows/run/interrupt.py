@@ -15,6 +15,8 @@ import psutil
 
 from flows.lock import stopped
 from flows.run.measure import SERVER
+from flows.server.access import configured
+from flows.server.kept_server import let_all_go
 
 TELL_SECONDS = 3.0  # of the five seconds in which a run must stop
 
@@ -42,6 +44,7 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     if "prefect" in sys.modules:
         with suppress(Exception):  # the user asked to stop now, even if Prefect cannot be told
             _tell_prefect()
+    let_all_go()
     for child in children:
         if child not in trackers:  # a worker that outlives Python's resource tracker would start another one
             with suppress(psutil.Error):
@@ -71,4 +74,5 @@ def _tell_prefect() -> None:
         return
     state = {"type": "CANCELLED", "name": "Interrupted", "message": "Stopped by the user; the next run continues."}
     url = f"{os.environ['PREFECT_API_URL']}/flow_runs/{context.flow_run.id}/set_state"
-    httpx.post(url, json={"state": state, "force": True}, timeout=TELL_SECONDS)
+    headers = access.headers if (access := configured()) else {}
+    httpx.post(url, json={"state": state, "force": True}, headers=headers, timeout=TELL_SECONDS)

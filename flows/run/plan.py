@@ -10,7 +10,7 @@ import click
 
 from flows.dvc_state.dag import Node
 from flows.dvc_state.freshness import assess
-from flows.dvc_state.local_inputs import in_columns, is_local
+from flows.dvc_state.local_inputs import in_columns, is_listing
 from flows.run.session import Session
 
 WOULD = {"fresh": "fresh", "restorable": "restore", "stale": "run"}
@@ -38,11 +38,11 @@ class Step:
 def _after(step: Step, above: Sequence[str], steps: Mapping[str, Step]) -> Step:
     """Return a step that follows stages that would run; it takes over the reasons of those that list local sources."""
     why = () if step.action == "fresh" else step.why
-    listed = [reason for name in above if is_local(name) for reason in steps[name].why]
+    listed = [reason for name in above if is_listing(name) for reason in steps[name].why]
     why += tuple(reason for reason in listed if not _is_told(reason, step.why))
     if step.action != "run":
         for action, done in (("run", "run"), ("restore", "be restored")):
-            others = [name for name in above if not is_local(name) and steps[name].action == action]
+            others = [name for name in above if not is_listing(name) and steps[name].action == action]
             if others:
                 why = (f"{', '.join(others)} would {done} before it, and may change its input", *why)
     return Step(step.stage, "run", why)
@@ -77,7 +77,7 @@ def plan(session: Session, nodes: Sequence[Node], forced: Sequence[str] = ()) ->
 
 def print_steps(steps: Iterable[Step]) -> None:
     """Print a plan as text, without the fresh listings of local sources."""
-    shown = [step for step in steps if step.action != "fresh" or not is_local(step.stage)]
+    shown = [step for step in steps if step.action != "fresh" or not is_listing(step.stage)]
     width = in_columns(step.stage for step in shown)
     for step in shown:
         click.echo(step.line(width))

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.dvc_state.local_inputs import in_columns, is_local
+from flows.dvc_state.local_inputs import in_columns, is_listing
 from flows.lock import Lock
 from flows.retries import Retries
 from flows.run.console import ConsoleReporter
 from flows.run.interrupt import stop_on_signals
 from flows.run.outcome import Outcome
 from flows.server import prefect_home
-from flows.server.ready import wait_until_ready
-from flows.server.run_server import importing, start_server
+from flows.server.run_server import await_server, importing, start_server
 from flows.server.scheduled_run import SCHEDULED
 from storage.errors import InputError
 
@@ -54,7 +53,7 @@ def run_here(
     width = in_columns(node.name for node in nodes)
 
     def print_outcome(outcome: Outcome) -> None:
-        if outcome.verdict != "cached" or not is_local(outcome.stage):
+        if outcome.verdict != "cached" or not is_listing(outcome.stage):
             click.echo(outcome.line(width), color=colour)
 
     died = start_prefect(session.root, lock)
@@ -100,7 +99,7 @@ def start_prefect(root: Path, lock: Lock) -> bool:
     with importing():
         import flows.run.flow  # noqa: F401 - imports Prefect, which takes seconds, while the server starts
 
-    wait_until_ready(server, log)
+    await_server(server, log)
     if lock.dead is None:
         return False
     prefect_home.mark_crashed(root)

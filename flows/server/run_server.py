@@ -15,13 +15,15 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from flows.server.access import configured
 from flows.server.artifacts import report_is_served
+from flows.server.kept_server import KeptServer, leave_after_parent, reserve, start_kept
 from flows.server.lasting_server import announced
+from flows.server.ready import wait_until_ready
 
 GOODBYE_SECONDS = 5
 
@@ -35,33 +37,45 @@ LEAN = {
 }
 
 
-def start_server(root: Path, log: Path) -> subprocess.Popen[bytes] | None:
+def start_server(root: Path, log: Path) -> KeptServer | None:
     """Start a server that ends with this process; return None if PREFECT_API_URL or the workspace has a server already.
 
     Call this before Prefect is imported: Prefect sends its last log lines when the interpreter exits, and exit handlers
     run in reverse order, so the server stops after that.
     """
-    if os.environ.get("PREFECT_API_URL"):
+    if configured():
         return None
     report_is_served()
     if lasting := announced(root):
-        os.environ["PREFECT_API_URL"] = lasting
+        lasting.use()
         return None
-    command = [sys.executable, "-m", "flows.server.run_server"]
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as errors:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
-    assert process.stdout is not None
-    os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{int(process.stdout.readline() or 0)}/api"
-    atexit.register(_stop, process)
-    return process
+    server = start_on(reserve(0), log)
+    server.access.use()
+    return server
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def await_server(server: KeptServer | None, log: Path) -> None:
+    """Return once the server answers: that of `start_server`, or without one that of PREFECT_API_URL."""
+    if server:
+        server.wait_until_ready()
+    else:
+        wait_until_ready(None, log)
+
+
+def start_on(listening: socket.socket, log: Path) -> KeptServer:
+    """Start a server for one run at a socket; it ends with this process."""
+    lean = {name: os.environ.get(name, value) for name, value in LEAN.items()}
+    server = start_kept("flows.server.run_server", log, listening, **lean)
+    atexit.register(_stop, server)
+    return server
+
+
+def _stop(server: KeptServer) -> None:
+    server.let_go()
     try:
-        process.communicate(timeout=GOODBYE_SECONDS)  # closes the pipe, which ends the server
+        server.process.wait(GOODBYE_SECONDS)
     except subprocess.TimeoutExpired:
-        process.kill()
+        server.process.kill()
 
 
 @contextmanager
@@ -78,24 +92,21 @@ def importing() -> Iterator[None]:
 def _leave_with_parent() -> None:
     """End this server when the pipe from the run closes; the kernel closes it even after kill -9."""
     sys.stdin.buffer.read()
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GOODBYE_SECONDS)
-    os._exit(0)
+    leave_after_parent(GOODBYE_SECONDS)
 
 
 def main() -> None:
-    """Print the port first, then import Prefect and serve."""
+    """Import Prefect and serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the run ends this server
-    listening = socket.create_server(("127.0.0.1", 0))
-    print(listening.getsockname()[1], flush=True)
+    listening = socket.socket(fileno=int(sys.argv[1]))
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    for name, value in LEAN.items():
-        os.environ.setdefault(name, value)
     with importing():
         import uvicorn
         from prefect.server.api.server import create_app
 
-        config = uvicorn.Config(create_app(ephemeral=True, final=True), log_level="error", lifespan="on")
+        from flows.server.doors import Doors
+
+        config = uvicorn.Config(Doors(create_app(ephemeral=True, final=True)), log_level="error", lifespan="on")
     uvicorn.Server(config).run(sockets=[listening])
 
 

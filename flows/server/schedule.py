@@ -21,12 +21,14 @@ import psutil
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.client.schemas.objects import State
+from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Completed, Crashed, Failed, Scheduled
 
 from flows.lock import holder_in_words, is_free
 from flows.retries import Retries
 from flows.server.prefect_home import workspace_tag
 from flows.server.scheduled_run import FLOW, SCHEDULED
+from storage.errors import InputError
 
 LOOK_SECONDS = 1.0
 GOODBYE_SECONDS = 2.0
@@ -82,10 +84,11 @@ class Schedule:
     retries: Retries
     _now: Attempt | None = None
     _told: datetime | None = None
+    _paused: bool = False
     _tries: dict[UUID, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Start due runs, forever."""
+        """Start due runs until somebody deletes the deployment; raise InputError then."""
         while True:
             with suppress(*UNREACHABLE):  # the server may be away for a moment: ask again later
                 self.look()
@@ -103,8 +106,25 @@ class Schedule:
         for flow_run in due:
             if self._now is None or flow_run.id != self._now.flow_run.id:  # a run stays due while it starts
                 self._fire(flow_run)
+        self._notice_outsiders()
         if self._now is None:
             self._tell_next()
+
+    def _notice_outsiders(self) -> None:
+        """Say so when somebody paused or resumed the schedule; raise InputError if it was deleted."""
+        try:
+            deployment = self.client.read_deployment(self.deployment)
+        except ObjectNotFound as error:
+            if self._now:  # let it end first
+                return
+            raise InputError("the schedule was deleted in Prefect: `supmer serve` makes it again") from error
+        paused = deployment.paused or not any(schedule.active for schedule in deployment.schedules)
+        if paused and not self._paused:
+            click.echo(f"{_clock()} paused in Prefect: nothing runs until it is resumed there")
+        elif self._paused and not paused:
+            click.echo(f"{_clock()} resumed in Prefect")
+            self._told = None
+        self._paused = paused
 
     def stop(self) -> None:
         """End the current run and its child processes; the schedule is paused until it is served again."""
@@ -185,7 +205,10 @@ class Schedule:
             click.echo(f"next run: {following.astimezone():%Y-%m-%d %H:%M:%S %Z}")
 
     def _state(self, flow_run: UUID) -> State[Any]:
-        state = self.client.read_flow_run(flow_run).state
+        try:
+            state = self.client.read_flow_run(flow_run).state
+        except ObjectNotFound:
+            return Cancelled(message="deleted in Prefect")
         assert state is not None, "every flow run that is scheduled has a state"
         return state
 

@@ -54,6 +54,23 @@ class Page:
             assert time.monotonic() < deadline, "the page does not load"
             time.sleep(0.05)
 
+    def visit(self, address):
+        """Go to an address, without waiting for the page."""
+        self.events.clear()
+        self.send("Page.navigate", url=address)
+
+    def wait_for(self, expression):
+        """Wait until a JavaScript expression is true, and return its value; the page may change meanwhile."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+            if value := answer["result"].get("value"):
+                return value
+            assert time.monotonic() < deadline, (
+                f"{expression} did not become true: {self.ask('document.body.innerText')}"
+            )
+            time.sleep(0.1)
+
     def ask(self, expression):
         """Return the value of a JavaScript expression; a promise is awaited."""
         answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

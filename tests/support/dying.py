@@ -1,6 +1,8 @@
 """Kill a run, and read what it leaves in the process table, in Prefect's records and in the workspace."""
 
 import hashlib
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from support.following import WEB
 
 KILLED = Path(__file__).with_name("killed.py")
 GONE_SECONDS = 10
+READY_SECONDS = 120
 
 
 def kill_at(moment, workspace):
@@ -31,6 +34,17 @@ def kill_at(moment, workspace):
     )
     assert died.returncode == -9, f"{moment} did not come: {died.stdout}"
     return died.stdout
+
+
+def kill_when(ready, workspace, *arguments):
+    """Run a command until `ready()` is true, then kill it and all its workers, as with `kill -9`."""
+    process = workspace.start(*arguments, start_new_session=True)
+    deadline = time.monotonic() + READY_SECONDS
+    while not ready() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    output, _ = process.communicate()
+    assert process.returncode == -signal.SIGKILL, f"it ended before the moment came: {output}"
 
 
 def processes_of(root):

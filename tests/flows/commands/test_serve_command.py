@@ -62,6 +62,23 @@ def test_a_scheduled_run_fires_and_a_failed_stage_is_retried_and_resumed(workspa
     assert workspace.status()["sample"]["action"] == "fresh"
 
 
+def test_a_schedule_that_others_pause_or_delete_says_so(workspace):
+    with following(workspace, "serve", "sample", "--every", "1d", "--port", "0") as serve:
+        address, _, deployment = serve.line_with("scheduled: ").split()[1].partition("/deployments/deployment/")
+        place = f"{address}/api/deployments/{deployment}"
+        serve.line_with("next run: ")
+        assert WEB.post(f"{place}/pause_deployment").status_code == 200
+        assert "nothing runs until it is resumed there" in serve.line_with("paused in Prefect")
+        assert WEB.post(f"{place}/resume_deployment").status_code == 200
+        serve.line_with("resumed in Prefect")
+        serve.line_with("next run: ")
+        assert WEB.delete(place).status_code == 204
+        assert serve.line_with("deleted") == (
+            "supmer: the schedule was deleted in Prefect: `supmer serve` makes it again"
+        )
+        assert serve.process.wait(STOP_SECONDS) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -4,8 +4,10 @@ import shutil
 import signal
 import socket
 
+from flows.server.access import Access
 from flows.server.lasting_server import announced
 from support.following import WEB, following
+from support.workspaces import KEY
 
 STOP_SECONDS = 20  # well beyond the five that are promised: other tests run beside this one
 
@@ -19,9 +21,10 @@ def wait_for_its_end(workspace, process):
 def test_runs_report_to_the_server_that_shows_them(workspace):
     (workspace.root / "texts/third.jsonl").write_bytes((workspace.root / "texts/first.jsonl").read_bytes())
     with following(workspace, "ui", "--port", "0", "--no-browser") as ui:
-        address = ui.line_with("the runs of this workspace: ").split()[-3]
+        address = ui.line_with("the runs of this workspace: ").split()[-3].partition("/open")[0]
         assert "<title>" in WEB.get(address, headers={"Accept": "text/html"}, follow_redirects=True).text
-        assert WEB.get(f"{address}/ui-settings").json()["api_url"] == f"{address}/api" == announced(workspace.root)
+        assert WEB.get(f"{address}/ui-settings").json()["api_url"] == "/api"
+        assert announced(workspace.root) == Access(f"{address}/api", KEY)
         assert "already at" in workspace.run("ui", "--no-browser")
         (workspace.root / "report").mkdir()
         (workspace.root / "report/index.html").write_text("what this run found")

@@ -5,8 +5,7 @@ import subprocess
 
 import pytest
 
-from flows.server.ready import wait_until_ready
-from flows.server.run_server import start_server
+from flows.server.run_server import await_server, start_server
 from storage.errors import InputError
 
 
@@ -21,7 +20,7 @@ def home(tmp_path, monkeypatch):
 
 def refusal(home):
     with pytest.raises(InputError) as refused:
-        wait_until_ready(start_server(home, home / "server.log"), home / "server.log")
+        await_server(start_server(home, home / "server.log"), home / "server.log")
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
