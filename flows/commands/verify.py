@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flows.lock import holder_in_words, is_free
 from flows.terminal import printable, size
 from flows.workspace import enter
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from storage.checks.verification import Finding, Progress
+    from storage.lockfile import Pipeline
 
 PROGRESS_SECONDS = 2.0
 
@@ -34,29 +36,48 @@ Examples:
 @click.option("--memory-mb", type=click.IntRange(min=64), default=2048, show_default=True, help="DuckDB's memory.")
 @click.option("--json", "as_json", is_flag=True, help="Print findings as JSON.")
 def command(*, whole_cache: bool, memory_mb: int, as_json: bool) -> None:
-    """Re-hash outputs, sources and cached objects, and check that datasets agree; exit with 1 if anything is wrong."""
+    """Re-hash outputs, sources and cached objects, and check that datasets agree; exit with 1 if anything is wrong.
+
+    An output of another version, as after `git checkout`, is stale and not wrong; `supmer run` restores it.
+    """
     root = enter()
+    from storage.checks.verification import HARMLESS
     from storage.lockfile import read_pipeline
 
     pipeline = read_pipeline(root)
-    outputs = sum(len(stage.outputs) for stage in pipeline.current())
-    findings = []
+    if not is_free(root):
+        click.echo(f"{holder_in_words(root)} is running here: outputs may change while they are checked", err=True)
+    wrong: list[Finding] = []
+    harmless: list[Finding] = []
     for finding in _findings(root, whole_cache=whole_cache, memory_mb=memory_mb):
-        findings.append(finding)
+        (harmless if finding.kind in HARMLESS else wrong).append(finding)
         if not as_json:
-            kind = click.style(f"{finding.kind:<10}", fg="red")
+            kind = click.style(f"{finding.kind:<10}", fg="yellow" if finding.kind in HARMLESS else "red")
             click.echo(f"{kind} {finding.path}: {printable(finding.detail)}: {finding.remedy}")
+    outputs = sum(len(stage.outputs) for stage in pipeline.current())
     if as_json:
-        click.echo(json.dumps({"outputs": outputs, "findings": [asdict(finding) for finding in findings]}, indent=2))
-    elif not findings:
-        made = [pipeline.declaration(stage.name) for stage in pipeline.current()]
-        unmade = [name for name, declaration in pipeline.declared.items() if declaration not in made]
-        rest = f"; not made yet: {', '.join(unmade)}" if unmade else ""
-        click.echo(f"verified: {outputs} outputs of {len(pipeline.current())} stages are whole{rest}")
+        listed = {"findings": [asdict(finding) for finding in wrong], "stale": [asdict(one) for one in harmless]}
+        click.echo(json.dumps({"outputs": outputs} | listed, indent=2))
+    elif wrong:
+        click.echo(f"{len(wrong)} wrong{_stale(harmless)}", err=True)
     else:
-        click.echo(f"{len(findings)} wrong", err=True)
-    if findings:
+        click.echo(_summary(pipeline, outputs, harmless))
+    if wrong:
         sys.exit(1)
+
+
+def _summary(pipeline: Pipeline, outputs: int, harmless: list[Finding]) -> str:
+    made = [pipeline.declaration(stage.name) for stage in pipeline.current()]
+    unmade = [name for name, declaration in pipeline.declared.items() if declaration not in made]
+    rest = f"; not made yet: {', '.join(unmade)}" if unmade else ""
+    stale = {finding.path for finding in harmless if finding.kind == "stale"}
+    whole = outputs - sum(output.path in stale for stage in pipeline.current() for output in stage.outputs)
+    return f"verified: {whole} outputs of {len(pipeline.current())} stages are whole{_stale(harmless)}{rest}"
+
+
+def _stale(harmless: list[Finding]) -> str:
+    stale = sum(finding.kind == "stale" for finding in harmless)
+    return f"; {stale} stale: `supmer run` restores {'it' if stale == 1 else 'them'}" if stale else ""
 
 
 def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Finding]:
@@ -82,7 +103,7 @@ def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Find
         if (finding.kind, finding.path) not in seen:
             seen.add((finding.kind, finding.path))
             yield finding
-    yield from verify_invariants(root, memory_mb)
+    yield from verify_invariants(root, memory_mb, [path for kind, path in seen if kind == "stale"])
 
 
 def _progress(label: str) -> Progress:

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
 
+from storage.checks.task_evidence import EVIDENCE
 from storage.checks.task_invariants import CLAIMS, TaskClaim
+from storage.checks.versions import Agreement
+from storage.queries.views import datasets
 
 SHOWN = 3
 
@@ -94,6 +98,21 @@ INVARIANTS: list[Invariant] = [
     Invariant(("documents", "sentences"), spans_lie_within_documents, "sample"),
     *map(_checked, CLAIMS),
 ]
+
+
+def comparable(root: Path, agreement: Agreement) -> tuple[list[Invariant], dict[str, set[str]]]:
+    """Return the invariants whose tables belong together, and the tables of the others by what is in the way."""
+    places = {dataset.name: dataset.path for dataset in datasets(root) if dataset.shards} | EVIDENCE
+    fit: list[Invariant] = []
+    hindered: dict[str, set[str]] = {}
+    for invariant in INVARIANTS:
+        if not all(view in places for view in invariant.views):
+            continue
+        if obstacle := agreement.obstacle([places[view] for view in invariant.views]):
+            hindered.setdefault(obstacle, set()).update(set(invariant.views) - EVIDENCE.keys())
+        else:
+            fit.append(invariant)
+    return fit, hindered
 
 
 def broken_invariants(

@@ -17,6 +17,13 @@ from storage.queries.views import datasets, read_parquet, view_columns
 from storage.records.labeled_sets import LabeledRow, label_names, numbered_labels, read_rows, training_files
 from storage.sources.source import MANIFEST, AcquiredSource, read_manifest
 
+EVIDENCE = {
+    "placed_tasks": paths.TASKS,
+    "promised_tasks": paths.MATERIALIZE_METRICS,
+    "labeled_rows": paths.DATASETS,
+}
+"""The tables that this module adds, each with the output that it is made from."""
+
 _BATCH_ROWS = 8_192
 _ROWS = pa.schema([("name", pa.string()), ("id", pa.string()), ("texts", pa.list_(pa.string())), ("label", pa.int16())])
 

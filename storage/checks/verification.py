@@ -3,14 +3,16 @@
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from storage.checks.versions import Agreement, KnownVersions
 from storage.errors import InputError
 from storage.lockfile import (
+    DIRECTORY_SUFFIX,
     LockedPath,
     LockedStage,
     Pipeline,
@@ -19,6 +21,7 @@ from storage.lockfile import (
     directory_object,
     files_below,
     object_path,
+    read_pipeline,
 )
 
 PARQUET_MAGIC = b"PAR1"
@@ -28,7 +31,15 @@ NAMED = 3  # the most missing objects that a finding names
 # `supmer run` alone is not enough: DVC compares date and size, and misses damage that changes neither.
 DELETE = "delete it, then `supmer run`: it is restored, or made again where the cache is damaged as well"
 
-Kind = Literal["missing", "changed", "truncated", "extra", "unreadable", "cache", "source", "invariant", "unrecorded"]
+STALE = "`supmer run` restores it, or makes it again"
+
+Kind = Literal[
+    "missing", "changed", "truncated", "extra", "unreadable", "cache", "source", "invariant", "unrecorded",
+    "stale", "unchecked",
+]  # fmt: skip
+HARMLESS = frozenset({"stale", "unchecked"})
+"""Kinds of findings that are no damage: outputs of another version, and what these kept from being compared."""
+
 Progress = Callable[[int, int], None]
 """Called with bytes hashed so far and bytes in all."""
 
@@ -44,13 +55,25 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """A file recorded in dvc.lock; `bytes` is None if its size is not recorded."""
+class _Output:
+    """An output of dvc.lock with its files in the workspace, and the md5 of each file that it should have.
+
+    `expected` is None for a directory whose listing is not in the cache, which can only be compared as a whole.
+    """
 
     stage: str
+    locked: LockedPath
     path: Path
-    md5: str
-    bytes: int | None
+    files: Mapping[str, Path]
+    expected: Mapping[str, str] | None
+
+    def where(self, name: str) -> str:
+        """Return the path of a file, relative to the workspace."""
+        return f"{self.locked.path}/{name}" if self.locked.is_directory else self.locked.path
+
+    def file(self, name: str) -> Path:
+        """Return the place of a file, whether or not it exists."""
+        return self.path / name if self.locked.is_directory else self.path
 
 
 class Meter:
@@ -103,77 +126,99 @@ def _digest(algorithm: str, path: Path, meter: Meter) -> str | None:
 
 
 def verify_outputs(pipeline: Pipeline, progress: Progress) -> Iterator[Finding]:
-    """Yield findings about the outputs in dvc.lock and their objects in DVC's cache, by their hashes."""
-    cache = cache_folder(pipeline.root)
-    expected: list[Expected] = []
-    unlisted: list[tuple[LockedStage, LockedPath]] = []  # directories whose listing is not in the cache
-    locked = {output.path for stage in pipeline.current() for output in stage.outputs}
-    for declared in pipeline.outputs():
-        if declared not in locked and (pipeline.root / declared).exists():
-            yield Finding("unrecorded", declared, "exists, but dvc.lock does not list it", "`supmer run` records it")
+    """Yield findings about the outputs in dvc.lock and their objects in DVC's cache, by their hashes.
+
+    An output whose content another run wrote is stale, not damaged.
+    """
+    cache, known = cache_folder(pipeline.root), KnownVersions(pipeline.root)
+    outputs: list[_Output] = []
     for stage in pipeline.current():
-        for output in stage.outputs:
-            yield from _expect(pipeline.root, cache, stage, output, expected, unlisted)
-    objects = {file.md5: object_path(cache, file.md5) for file in expected}
-    below = [
-        path for _, output in unlisted for path in files_below(pipeline.root, pipeline.root / output.path).values()
-    ]
-    everything = [file.path for file in expected] + list(objects.values()) + below
+        for locked in stage.outputs:
+            yield from _found(pipeline.root, cache, stage, locked, outputs)
+    unrecorded = list(_unrecorded(pipeline))
+    objects = {
+        md5: object_path(cache, md5) for output in outputs for md5 in (output.expected or {}).values()
+    }  # each is checked once, even if several files share it
+    everything = [path for output in (*outputs, *unrecorded) for path in output.files.values()] + list(objects.values())
     hashes = Hashes("md5", (path for path in everything if path.is_file()), progress)
-    for file in expected:
-        yield from _compare(pipeline.root, file, objects[file.md5], hashes)
-    for stage, output in unlisted:
-        yield from _compare_unlisted(pipeline.root, stage, output, hashes)
+    for output in unrecorded:
+        remedy = "`supmer run` records it"
+        if _version(output, hashes) in known:
+            yield Finding("stale", output.locked.path, "left by another version, and not in dvc.lock", remedy)
+        else:
+            yield Finding("unrecorded", output.locked.path, "exists, but dvc.lock does not list it", remedy)
+    for output in outputs:
+        version = _version(output, hashes)
+        if version != output.locked.md5 and version in known:
+            detail = f"of another version (md5 {version}, dvc.lock has {output.locked.md5})"
+            yield Finding("stale", output.locked.path, detail, STALE)
+        elif output.expected is None:
+            yield from _compare_whole(output, version)
+        else:
+            yield from _compare(output, output.expected, objects, hashes)
     for md5, path in objects.items():
         if path.is_file() and hashes[path] != md5:
             yield _damaged_object(pipeline.root, path)
 
 
-def _expect(
-    root: Path,
-    cache: Path,
-    stage: LockedStage,
-    output: LockedPath,
-    expected: list[Expected],
-    unlisted: list[tuple[LockedStage, LockedPath]],
+def _found(
+    root: Path, cache: Path, stage: LockedStage, locked: LockedPath, outputs: list[_Output]
 ) -> Iterator[Finding]:
-    """Add the files of an output to `expected`; yield what is visible without hashing: missing outputs, extra files."""
-    path = root / output.path
-    if output.md5 is None:
-        yield Finding("changed", output.path, "dvc.lock holds no md5 of it", f"`supmer run --force {stage.name}`")
+    """Add an output to `outputs`, or yield why it cannot be compared: it is missing, or dvc.lock has no hash of it."""
+    path = root / locked.path
+    if locked.md5 is None:
+        yield Finding("changed", locked.path, "dvc.lock holds no md5 of it", f"`supmer run --force {stage.name}`")
     elif not path.exists():
-        yield Finding("missing", output.path, f"output of {stage.name} is gone", RESTORE)
-    elif not output.is_directory:
-        expected.append(Expected(stage.name, path, output.md5, output.bytes))
+        yield Finding("missing", locked.path, f"output of {stage.name} is gone", RESTORE)
+    elif not locked.is_directory:
+        outputs.append(_Output(stage.name, locked, path, {path.name: path}, {path.name: locked.md5}))
     else:
         try:
-            listing = directory_object(cache, output.md5)
+            listing = directory_object(cache, locked.md5)
         except (ValueError, KeyError, TypeError):
             listing = None
-            yield _damaged_object(root, object_path(cache, output.md5))
-        if listing is None:
-            unlisted.append((stage, output))
-            return
-        expected += [Expected(stage.name, path / name, md5, None) for name, md5 in listing.items()]
-        for name in sorted(files_below(root, path).keys() - listing.keys()):
-            yield Finding("extra", f"{output.path}/{name}", f"{stage.name} did not write it", "remove it")
+            yield _damaged_object(root, object_path(cache, locked.md5))
+        outputs.append(_Output(stage.name, locked, path, files_below(root, path), listing))
 
 
-def _compare(root: Path, file: Expected, cached: Path, hashes: Hashes) -> Iterator[Finding]:
-    where = str(file.path.relative_to(root))
-    if not file.path.is_file():
-        yield Finding("missing", where, f"file of {file.stage} is gone", RESTORE)
-        return
-    digest = hashes[file.path]
-    if digest is None:
-        yield Finding("unreadable", where, "cannot be read", "make it readable")
-    elif digest != file.md5:
-        recorded = file.bytes
-        if recorded is None and cached.is_file() and not hashes.same_file(file.path, cached):
-            recorded = cached.stat().st_size
-        yield _difference(file.path, where, recorded, f"md5 {digest}, dvc.lock has {file.md5}")
-    elif _lacks_footer(file.path):
-        yield Finding("truncated", where, "a Parquet file without its footer", f"`supmer run --force {file.stage}`")
+def _unrecorded(pipeline: Pipeline) -> Iterator[_Output]:
+    """Yield the outputs of dvc.yaml that exist although dvc.lock does not list them."""
+    locked = {output.path for stage in pipeline.current() for output in stage.outputs}
+    for declared, stage in pipeline.outputs().items():
+        path = pipeline.root / declared
+        if declared not in locked and path.exists():
+            files = files_below(pipeline.root, path) if path.is_dir() else {path.name: path}
+            suffix = DIRECTORY_SUFFIX if path.is_dir() else ""
+            yield _Output(stage, LockedPath(declared, suffix, None, None), path, files, None)
+
+
+def _version(output: _Output, hashes: "Hashes") -> str:
+    """Return the md5 of an output's content in the workspace, as DVC computes it."""
+    digests = {name: hashes[path] or "" for name, path in output.files.items() if path.is_file()}
+    return directory_md5(digests) if output.locked.is_directory else next(iter(digests.values()), "")
+
+
+def _compare(
+    output: _Output, expected: Mapping[str, str], objects: Mapping[str, Path], hashes: "Hashes"
+) -> Iterator[Finding]:
+    """Compare an output with its listing, file by file."""
+    for name in sorted(output.files.keys() - expected.keys()):
+        yield Finding("extra", output.where(name), f"{output.stage} did not write it", "remove it")
+    for name, md5 in expected.items():
+        path, where, cached = output.file(name), output.where(name), objects[md5]
+        digest = hashes[path] if path.is_file() else None
+        if not path.is_file():
+            yield Finding("missing", where, f"file of {output.stage} is gone", RESTORE)
+        elif digest is None:
+            yield Finding("unreadable", where, "cannot be read", "make it readable")
+        elif digest != md5:
+            recorded = None if output.locked.is_directory else output.locked.bytes
+            if recorded is None and cached.is_file() and not hashes.same_file(path, cached):
+                recorded = cached.stat().st_size
+            yield _difference(path, where, recorded, f"md5 {digest}, dvc.lock has {md5}")
+        elif _lacks_footer(path):
+            detail = "a Parquet file without its footer"
+            yield Finding("truncated", where, detail, f"`supmer run --force {output.stage}`")
 
 
 def _difference(path: Path, where: str, recorded: int | None, detail: str) -> Finding:
@@ -185,17 +230,14 @@ def _difference(path: Path, where: str, recorded: int | None, detail: str) -> Fi
     return Finding("changed", where, detail, DELETE)
 
 
-def _compare_unlisted(root: Path, stage: LockedStage, output: LockedPath, hashes: Hashes) -> Iterator[Finding]:
+def _compare_whole(output: _Output, version: str) -> Iterator[Finding]:
     """Compare a directory as a whole, because its listing is lost."""
-    folder = root / output.path
-    files = files_below(root, folder)
-    cut = [name for name, path in files.items() if path.is_file() and _lacks_footer(path)]
+    cut = [name for name, path in output.files.items() if path.is_file() and _lacks_footer(path)]
     for name in cut:
-        yield Finding("truncated", f"{output.path}/{name}", "a Parquet file without its footer", DELETE)
-    actual = directory_md5({name: hashes[path] or "" for name, path in files.items() if path.is_file()})
-    if actual != output.md5 and not cut:
-        counts = f"{len(files)} files, dvc.lock has {output.files}"
-        yield Finding("changed", output.path, f"content of {stage.name}'s folder changed ({counts})", DELETE)
+        yield Finding("truncated", output.where(name), "a Parquet file without its footer", DELETE)
+    if version != output.locked.md5 and not cut:
+        counts = f"{len(output.files)} files, dvc.lock has {output.locked.files}"
+        yield Finding("changed", output.locked.path, f"content of {output.stage}'s folder changed ({counts})", DELETE)
 
 
 def _lacks_footer(path: Path) -> bool:
@@ -277,18 +319,24 @@ def verify_cache(root: Path, progress: Progress) -> Iterator[Finding]:
             yield _damaged_object(root, path)
 
 
-def verify_invariants(root: Path, memory_mb: int) -> Iterator[Finding]:
-    """Yield a finding for each violated invariant of the datasets."""
+def verify_invariants(root: Path, memory_mb: int, stale: Collection[str] = ()) -> Iterator[Finding]:
+    """Yield a finding for each violated invariant of the datasets.
+
+    Tables that do not belong together are not compared; a finding says which tables, and why.
+    """
     import duckdb
 
-    from storage.checks.invariants import broken_invariants
+    from storage.checks.invariants import broken_invariants, comparable
     from storage.checks.task_evidence import add_evidence
     from storage.queries.views import connect
 
+    invariants, hindered = comparable(root, Agreement(read_pipeline(root), stale))
+    for obstacle, views in hindered.items():
+        yield Finding("unchecked", "data", f"{', '.join(sorted(views))}: not compared, because {obstacle}", STALE)
     with connect(root, memory_mb) as connection:
         try:
             add_evidence(root, connection)
-            for line, stage in broken_invariants(connection):
+            for line, stage in broken_invariants(connection, invariants):
                 remedy = f"`supmer run --force {stage}` makes it again; report a bug if this remains"
                 yield Finding("invariant", "data", line, remedy)
         except duckdb.Error as error:

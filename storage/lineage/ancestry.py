@@ -10,6 +10,7 @@ from typing import Any
 from storage.errors import InputError
 from storage.lineage.events import Acceptance, acceptances, read_events, run_that_made
 from storage.lockfile import (
+    LISTING_STAGES,
     LOCAL_STAGE,
     LockedPath,
     LockedStage,
@@ -19,7 +20,7 @@ from storage.lockfile import (
     flat,
     is_code,
 )
-from storage.sources.local import parameter_of
+from storage.sources.listing import parameter_of
 from storage.sources.source import MANIFEST, AcquiredSource, read_manifest
 
 
@@ -151,7 +152,8 @@ class Ancestry:
             if is_code(item.path):
                 continue
             for output in list(self._outputs_below(item)) or [item]:
-                source = f"{parameter_of(key)}=path:{item.path}" if name == LOCAL_STAGE else None
+                written = f"{'path:' * (name == LOCAL_STAGE)}{item.path}"
+                source = f"{parameter_of(key)}={written}" if name in LISTING_STAGES else None
                 yield self._artifact(output, source)
 
     def _outputs_below(self, used: LockedPath) -> Iterator[LockedPath]:

@@ -184,6 +184,17 @@ def run_that_made(events: list[dict[str, Any]], stage: str, versions: Mapping[st
     return None
 
 
+def output_versions(events: list[dict[str, Any]]) -> set[str]:
+    """Return the versions (md5) of all outputs that completed runs wrote."""
+    return {
+        version
+        for event in events
+        if event.get("eventType") == "COMPLETE"
+        for output in event.get("outputs", [])
+        if (version := _version(output))
+    }
+
+
 @dataclass(frozen=True)
 class Acceptance:
     """A person's statement that a result stays valid although its code changed."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.lineage.events import read_events, run_that_made
-from storage.lockfile import LOCAL_STAGE, LockedStage, Pipeline, flat, read_pipeline
+from storage.lockfile import LISTING_STAGES, LockedStage, Pipeline, flat, read_pipeline
 from storage.parquet import count_rows
 
 
@@ -38,7 +38,7 @@ def stages_above(root: Path, inputs: Sequence[str]) -> tuple[list[StageFacts], t
     makers = {
         output.path: stage
         for stage in pipeline.current()
-        if stage.name.partition("@")[0] != LOCAL_STAGE  # the report describes sources elsewhere
+        if stage.name.partition("@")[0] not in LISTING_STAGES  # the report describes sources elsewhere
         for output in stage.outputs
     }
     # A forced run may write the same bytes again. The first run that wrote them is reported, so that the same inputs

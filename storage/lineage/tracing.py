@@ -1,14 +1,11 @@
 """Tracing of rows: from an id to its text, document and file, and from a document to every row made from it."""
 
-import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from storage import paths
 from storage.errors import InputError
 from storage.queries.views import identifier, view_columns
 
@@ -148,7 +145,7 @@ def uses(connection: duckdb.DuckDBPyConnection, view: str, document: str) -> Use
     naming = {name: kind for name, kind in columns.items() if _refers_to(name) and kind in {"VARCHAR", "VARCHAR[]"}}
     if not naming:
         return None
-    tests = " OR ".join(_names_document(name, kind) for name, kind in naming.items())
+    tests = " OR ".join(names_document(name, kind) for name, kind in naming.items())
     shown = _row_id(columns, next(iter(naming)))
     values = {"document": document, "first": f"{document}:", "after": f"{document};"}
     used = {name: value for name, value in values.items() if f"${name}" in tests}
@@ -161,31 +158,14 @@ def uses(connection: duckdb.DuckDBPyConnection, view: str, document: str) -> Use
     return Use(view, tuple(naming), int(count), tuple(str(example) for example in first or ()))
 
 
-def prompts_with(root: Path, connection: duckdb.DuckDBPyConnection, document: str) -> dict[str, list[str]]:
-    """Return the learned prompts with a sentence of the document in their training tasks: {prompt: task formats}."""
-    if "sentence_ids" not in view_columns(connection, TASKS):
-        return {}
-    test = _names_document("sentence_ids", "VARCHAR[]")
-    rows = connection.execute(
-        f"SELECT DISTINCT format FROM {TASKS} WHERE split = 'train' AND {test} ORDER BY format",
-        {"first": f"{document}:"},
-    ).fetchall()
-    formats = [str(row[0]) for row in rows]
-    prompts: dict[str, list[str]] = {}
-    for path in sorted((root / paths.PROMPTS).glob("*/config.json")):
-        trained = json.loads(path.read_bytes()).get("training", {}).get("formats", [])
-        if seen := [name for name in formats if name in trained]:
-            prompts[path.parent.name] = seen
-    return prompts
-
-
 def _refers_to(column: str) -> str | None:
     """Return "sentence" or "document" if the column's name says that it holds such ids, else None."""
     match = re.fullmatch(r"(?:.*_)?(sentence|document)_ids?", column)
     return match.group(1) if match else None
 
 
-def _names_document(column: str, kind: str) -> str:
+def names_document(column: str, kind: str) -> str:
+    """Return the SQL condition that a column names a document, or a sentence of it; it binds $document or $first."""
     name = identifier(column)
     if _refers_to(column) == "document":
         return f"list_contains({name}, $document)" if kind.endswith("[]") else f"{name} = $document"

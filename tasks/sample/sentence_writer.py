@@ -19,7 +19,7 @@ from tasks.sample.sentences import sentence_spans
 from tasks.stage.contract import Record
 
 PARAMS = ("text_field", "shard_mb", "min_sentence_words", "max_sentence_words")
-WITHOUT_TEXT = frozenset({"duplicate", "not_drawn"})  # the text is elsewhere, or was never wanted
+WITHOUT_TEXT = frozenset({"duplicate", "not_drawn", "forgotten"})  # it is elsewhere, or must not be kept
 _FLUSH_SENTENCES = 16_384
 _LONGEST_COUNTED = 200  # words; the last bin of the histogram holds all longer sentences
 

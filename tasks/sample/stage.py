@@ -19,6 +19,7 @@ from storage.atomic import write_bytes
 from storage.errors import InputError
 from storage.hashing import file_hash
 from storage.parquet import write_shard
+from storage.records.forgotten import Forgotten, read_forgotten
 from storage.records.selection import IndexFile, Selection
 from storage.sources.source import read_manifest
 from storage.tables.corpus_tables import DOCUMENTS
@@ -39,8 +40,9 @@ def run(stage: Stage) -> Record:
     units = cut_corpus(read_manifest(stage.input(paths.CORPUS)), stage.root, int(params.shard_mb * _MEGABYTE))
     indexed = stage.map("index", index, [_index_shard(unit, params) for unit in units], "kB")
     work = stage.root / paths.SCRATCH / f"sample-{stage.fingerprint[:16]}"
+    forgotten = read_forgotten(stage.input(paths.FORGOTTEN))
     with Selection(work) as selection:
-        excluded = _select(selection, units, indexed, params)
+        excluded = _select(selection, units, indexed, params, forgotten)
         verdicts = [_write_verdicts(selection, number, work) for number in range(len(units))]
         shards = [_write_shard(unit, verdict, params) for unit, verdict in zip(units, verdicts, strict=True)]
         written = stage.map("write", write, shards, "kB")
@@ -70,7 +72,11 @@ def _index_shard(unit: Unit, params: SampleParams) -> Shard:
 
 
 def _select(
-    selection: Selection, units: Sequence[Unit], indexed: Sequence[ShardResult], params: SampleParams
+    selection: Selection,
+    units: Sequence[Unit],
+    indexed: Sequence[ShardResult],
+    params: SampleParams,
+    forgotten: Mapping[str, Forgotten],
 ) -> dict[str, int]:
     """Make the selection; return the number of documents left out, by reason."""
     listed = selection.load(_index_files(units, indexed))
@@ -79,6 +85,7 @@ def _select(
         raise InputError(
             f"{paths.CORPUS}: no document in {files} files: add documents, or check acquire.corpus in params.yaml"
         )
+    selection.forget({document: str(entry) for document, entry in forgotten.items()})
     drawn = selection.draw(int(params.budget_mb * _MEGABYTE))
     if not drawn and (smallest := selection.smallest_text()):
         needed = f"no text fits (the smallest has {smallest} bytes)"

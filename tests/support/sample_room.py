@@ -104,7 +104,7 @@ class SampleRoom:
             name="sample",
             root=self.root,
             params=Params.model_construct(seed=seed, sample=params),
-            inputs=[paths.CORPUS],
+            inputs=[paths.CORPUS, paths.FORGOTTEN],
             outputs=OUTPUTS,
             fingerprint="f" * 64,
             code="c" * 64,

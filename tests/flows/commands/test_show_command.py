@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage.parquet import write_shard
+from storage.prompts.prompt_artifact import KIND
 from storage.tables.cluster_tables import ASSIGNMENTS
 from storage.tables.task_table import TASKS
 from support import tiny_tokenizers
@@ -280,14 +281,19 @@ class TestTrace:
         for name, formats in (("seen", ["sp", "mc", "ss"]), ("unseen", ["labeled"])):
             folder = workspace / "artifacts/prompt" / name
             folder.mkdir(parents=True)
-            (folder / "config.json").write_text(json.dumps({"training": {"formats": formats}}))
-        assert json.loads(supmer("uses", DOCUMENT, "--json")[1])["prompts"] == {}  # only validation tasks hold it
+            (folder / "config.json").write_text(json.dumps({"kind": KIND, "training": {"formats": formats}}))
+        (only,) = json.loads(supmer("uses", DOCUMENT, "--json")[1])["direct"]["prompts"]
+        assert (only["path"], only["training"]) == ("artifacts/prompt/seen", 0)  # only held-out tasks name it
         held = pq.read_table(workspace / "data/tasks/sp-validation-00000.parquet")
         place = held.schema.get_field_index("split")
         trained = held.set_column(place, "split", pa.array(["train"] * len(held)))
         pq.write_table(trained, workspace / "data/tasks/sp-train-00099.parquet")
-        assert json.loads(supmer("uses", DOCUMENT, "--json")[1])["prompts"] == {"seen": ["sp"]}
-        assert "  prompt seen: among its training tasks (sp)" in supmer("uses", DOCUMENT)[1]
+        found = json.loads(supmer("uses", DOCUMENT, "--json")[1])
+        (seen,) = found["direct"]["prompts"]
+        assert seen["training"] > 0
+        assert "sp" in seen["formats"]
+        assert found["indirect"]["prompts"] == []
+        assert f"  artifacts/prompt/seen: {seen['training']} training and" in supmer("uses", DOCUMENT)[1]
 
     def test_uses_finds_the_tasks_that_saw_a_document(self, supmer):
         found = json.loads(supmer("uses", DOCUMENT, "--json")[1])

@@ -6,8 +6,10 @@ import shutil
 
 import pytest
 
+from flows.lock import workspace_lock
+from storage.checks.versions import Agreement
 from storage.lockfile import cache_folder, directory_object, object_path, read_pipeline
-from support.audited import FIRST, SECOND, overwrite
+from support.audited import FIRST, SECOND, announce, dvc, overwrite
 
 
 @pytest.fixture
@@ -152,3 +154,84 @@ class TestVerify:
         monkeypatch.setattr("flows.commands.verify.PROGRESS_SECONDS", 0.0)
         _, _, err = supmer("verify")
         assert re.search(r"^  outputs: \S+ kB of \S+ kB hashed$", err, re.MULTILINE)
+
+
+class TestOtherVersions:
+    """Outputs of another version are stale, and tables of different versions are not compared."""
+
+    @pytest.fixture
+    def earlier_lock(self, workspace):
+        """Return the first dvc.lock, after sample has run again with another text and other rows."""
+        lock = (workspace / "dvc.lock").read_bytes()
+        program = (workspace / "make.py").read_text()
+        (workspace / "make.py").write_text(program.replace("Third one.", "3."))
+        dvc(workspace, "repro", "sample")
+        return lock
+
+    def test_after_the_checkout_of_another_commit_outputs_are_stale_and_nothing_is_wrong(
+        self, supmer, workspace, earlier_lock
+    ):
+        (workspace / "dvc.lock").write_bytes(earlier_lock)
+        code, out, err = supmer("verify")
+        assert (code, err) == (0, "")
+        lines = out.splitlines()
+        assert lines[0].startswith("stale      data/sources/corpus: of another version (md5 ")
+        assert lines[0].endswith(": `supmer run` restores it, or makes it again")
+        assert not [line for line in lines if line.startswith(("truncated", "changed", "invariant", "extra"))]
+        assert lines[-1].startswith("verified: 2 outputs of 3 stages are whole; 4 stale: `supmer run` restores them")
+
+    def test_an_edit_is_still_wrong(self, supmer, workspace, earlier_lock):
+        (workspace / "dvc.lock").write_bytes(earlier_lock)
+        path = workspace / "data/corpus/sentences/0.parquet"
+        overwrite(path, path.read_bytes()[:-8])
+        code, out, _ = supmer("verify", "--json")
+        assert code == 1
+        assert ("truncated", "data/corpus/sentences/0.parquet") in {
+            (finding["kind"], finding["path"]) for finding in json.loads(out)["findings"]
+        }
+
+    def test_a_version_that_only_the_lineage_knows_is_stale_too(self, supmer, workspace, earlier_lock):
+        announce(workspace, "sample")
+        md5 = read_pipeline(workspace).locked_output("data/corpus/sentences").md5
+        (workspace / "dvc.lock").write_bytes(earlier_lock)
+        object_path(cache_folder(workspace), md5).unlink()
+        stale = {finding["path"] for finding in json.loads(supmer("verify", "--json")[1])["stale"]}
+        assert "data/corpus/sentences" in stale
+
+    def test_an_output_that_dvc_lock_does_not_list_is_stale_if_a_run_wrote_it(self, supmer, workspace):
+        before, _, _ = (workspace / "dvc.lock").read_text().partition("  materialize:")
+        (workspace / "dvc.lock").write_text(before)
+        code, out, _ = supmer("verify")
+        assert code == 0
+        assert "stale      data/examples: left by another version, and not in dvc.lock" in out
+
+    @pytest.mark.usefixtures("earlier_lock")
+    def test_tables_made_from_different_versions_do_not_belong_together(self, workspace):
+        agreement = Agreement(read_pipeline(workspace), ())
+        tables = ["data/examples", "data/corpus/sentences"]
+        assert agreement.obstacle(tables) == "materialize was made from another version of data/corpus/sentences"
+        assert agreement.obstacle(["data/corpus/documents", "data/corpus/sentences"]) is None
+
+    def test_an_invariant_of_stale_tables_is_not_checked(self, supmer, workspace, earlier_lock):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = workspace / "data/corpus/documents/0.parquet"
+        twice = pa.concat_tables([pq.read_table(path)] * 2)
+        overwrite(path, b"")
+        pq.write_table(twice, path)
+        dvc(workspace, "commit", "-f", "sample")
+        assert ("invariant", "data") in {
+            (finding["kind"], finding["path"]) for finding in json.loads(supmer("verify", "--json")[1])["findings"]
+        }
+        (workspace / "dvc.lock").write_bytes(earlier_lock)
+        code, out, _ = supmer("verify")
+        assert code == 0
+        assert (
+            "unchecked  data: documents, sentences: not compared, because data/corpus/documents is of another version"
+            in out
+        )
+
+    def test_a_run_under_way_is_mentioned(self, supmer, workspace):
+        with workspace_lock(workspace, "supmer run"):
+            assert "(`supmer run`, since " in supmer("verify")[2]
