@@ -1,6 +1,8 @@
 """The two kinds of failure that are not bugs: invalid input and transient errors."""
 
 import pickle
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 # Besides the SafetensorError of safetensors: what libraries raise while they load the files of a model.
 UNLOADABLE = (OSError, ValueError, KeyError, RuntimeError, EOFError, pickle.UnpicklingError)
@@ -13,6 +15,17 @@ class InputError(Exception):
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the name of its type if the message is empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'Text'?` for the known name nearest to `name`, or "" if none is near.
+
+    A name that differs in case or in the spaces around it alone comes first.
+    """
+    names = list(known)
+    alike = [other for other in names if other.strip().lower() == name.strip().lower()]
+    near = alike or get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def load_failure(error: BaseException) -> str:

@@ -20,7 +20,8 @@ from storage.errors import InputError
 from storage.prompts.local_backbone import ACQUIRED
 from storage.sources.source import MANIFEST, read_manifest
 from supmer.arguments import Labels, distinct, labeled_rows, one_of, positive
-from tasks.labeled.dataset import LabeledDataset, Wording, dataset_of_rows
+from tasks.labeled.dataset import LabeledDataset, Wording
+from tasks.labeled.user_data import dataset_of_rows
 from tasks.methods import INITIALIZATIONS, METHODS, Method
 from tasks.params.learning_schema import TuneParams
 from tasks.tune.own_backbone import backbone_about, folder_source, template_form
@@ -45,6 +46,8 @@ class SeedResult:
         status: "ok", or a word for how the run ended.
         score: accuracy on the test examples; None if there are none.
         examples: number of test examples.
+        macro_f1: mean of the labels' F1 on the test examples; None if there are none.
+        majority_share: share of the most frequent label among the test examples: the accuracy of always giving it.
     """
 
     seed: int
@@ -54,6 +57,8 @@ class SeedResult:
     status: str
     score: float | None
     examples: int
+    macro_f1: float | None = None
+    majority_share: float | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,9 +58,14 @@ def _task(template: str | None, labels: Sequence[str], max_length: int) -> dict[
     bad = [label for label, (name, _, word) in zip(labels, pairs, strict=True) if not name or not word]
     if bad:
         raise InputError(f"--label {bad[0]}: write NAME=WORD, for example good=great")
-    try:
-        fields = [name for _, name, _, _ in string.Formatter().parse(template) if name]
-    except ValueError as error:
-        raise InputError(f"--template {template!r}: {error}") from error
-    named = {"fields": fields, "labels": [name for name, _, _ in pairs], "words": [word for _, _, word in pairs]}
+    from model.text.templates import template_fields
+
+    fields = list(template_fields(template))
+    if not fields:
+        raise InputError(f"--template {template!r}: names no field: write {{field}}, or {{{{ and }}}} for braces")
+    named = {
+        "fields": fields,
+        "labels": [name for name, _, _ in pairs],
+        "words": [word for _, _, word in pairs],
+    }
     return named | {"template": template, "max_length": max_length}

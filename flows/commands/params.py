@@ -26,6 +26,8 @@ def command() -> None:
       supmer params list
       supmer params show --explain
       supmer params use paper-t5-base
+      supmer params set sample.budget_mb=5
+      supmer params unset sample.budget_mb
       supmer params diff quickstart paper-t5-base
     """
 
@@ -128,6 +130,58 @@ def use(name: str) -> None:
     click.echo(f"{PARAMS_FILE} is now {name}")
     for source in missing_sources(root, params.acquire):
         click.echo(f"still to be supplied: {source.parameter}: {source.spec.location} (docs/sources.md)")
+
+
+@command.command("set")
+@click.argument("assignments", metavar="KEY=VALUE...", nargs=-1, required=True)
+def set_values(assignments: tuple[str, ...]) -> None:
+    """Set parameters in params.yaml; nothing is written if one of them is refused.
+
+    \b
+    Examples:
+      supmer params set sample.budget_mb=5
+      supmer params set acquire.corpus.mine=path:/data/texts sample.language=de
+    """
+    from flows.dvc_state.local_inputs import check_sources
+    from flows.lock import workspace_lock
+    from flows.options import persisted
+
+    root = _root()
+    with workspace_lock(root, "supmer params set"):  # a run reads the parameters until it ends
+        params = overlaid(root, assignments)[0]
+        check_sources(root, params.acquire)
+        changed = persisted(root, assignments)[1]
+    for line in changed or ["nothing changes"]:
+        click.echo(f"{PARAMS_FILE}: {line}")
+
+
+@command.command("unset")
+@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
+def unset_values(keys: tuple[str, ...]) -> None:
+    """Set parameters back to their values in the nearest profile; remove an entry that the profile does not have.
+
+    \b
+    Examples:
+      supmer params unset sample.budget_mb
+      supmer params unset acquire.corpus.mine
+    """
+    from flows.lock import workspace_lock
+    from tasks.params.diff import changes, nearest_profile, profile
+    from tasks.params.file import read, save, validate
+    from tasks.params.overrides import reset
+
+    root = _root()
+    with workspace_lock(root, "supmer params unset"):
+        before = _active(root)
+        nearest = nearest_profile(root, before)
+        if nearest is None:
+            raise InputError(f"{root / 'profiles'}: no profile to take the values from")
+        document = reset(read(root / PARAMS_FILE), keys, read(profile(root, nearest[0])).values)
+        changed = changes(before.model_dump(), validate(document).model_dump())
+        if changed:
+            save(document)
+    for line in [str(change) for change in changed] or ["nothing changes"]:
+        click.echo(f"{PARAMS_FILE}: {line} (as in {nearest[0]})")
 
 
 @command.command()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.completion import stage_names
-from flows.dvc_state.local_inputs import in_columns, is_local
+from flows.dvc_state.local_inputs import in_columns, is_listing
 from flows.dvc_state.recovery import mend
 from flows.lock import workspace_lock
 from flows.options import PARAMS_FILE, place_options, print_json, set_option, stage_option
@@ -150,7 +150,7 @@ def _all_fresh(session: Session, nodes: Sequence[Node]) -> list[Outcome]:
 
 
 def _tell_all(outcomes: Sequence[Outcome]) -> None:
-    shown = [outcome for outcome in outcomes if not is_local(outcome.stage)]
+    shown = [outcome for outcome in outcomes if not is_listing(outcome.stage)]
     width = in_columns(outcome.stage for outcome in shown)
     for outcome in shown:
         click.echo(outcome.line(width))
@@ -160,7 +160,7 @@ def _say_plan(session: Session, nodes: Sequence[Node], forced: Sequence[str], *,
     from flows.run.plan import plan, print_steps
 
     steps = plan(session, nodes, forced)
-    running = [step.stage for step in steps if step.action == "run" and not is_local(step.stage)]
+    running = [step.stage for step in steps if step.action == "run" and not is_listing(step.stage)]
     estimated = None
     if cost and running:
         from flows.commands.cost import run_cost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
@@ -16,6 +16,7 @@ from storage.errors import InputError
 from tasks.methods import INITIALIZATIONS, METHODS
 
 if TYPE_CHECKING:
+    from model.t5.precision import Choice
     from tasks.labeled.dataset import LabeledDataset
     from tasks.params.schema import Params
     from tasks.stage.contract import Record
@@ -43,7 +44,11 @@ Examples:
 @click.option("--text", "texts", multiple=True, metavar="FIELD", help="Column of the text; repeat it for a second one.")
 @click.option("--label", default="label", show_default=True, metavar="FIELD", help="Column of the label.")
 @click.option("--template", metavar="TEXT", help="The input as a text with {FIELD}; <X> where plain T5 fills in.")
-@click.option("--verbalizer", metavar="LABEL=WORD,…", help="The model's word for each label; default: the label.")
+@click.option(
+    "--verbalizer",
+    metavar="LABEL=WORD,…",
+    help="The model's word for each label; also as JSON, or the name of a .json file; default: the label.",
+)
 @click.option("--method", type=click.Choice(BUILT), metavar="NAME", help=f"A method of the tables: {', '.join(BUILT)}.")
 @click.option("--prompt", type=click.Path(path_type=Path), help="Start from the prompt in this folder.")
 @click.option("--init", type=click.Choice([*INITIALIZATIONS]), help="Start from random words, or from noise.")
@@ -61,22 +66,23 @@ Examples:
 def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> None:
     """Tune a prompt on a few labeled examples of your own, and test it on the rest.
 
-    Options that are not given come from `tune` in params.yaml; `-S tune.epochs=50` works for this command too.
+    If `labels.json` or `test.*` lie beside the file, they give the labels and the test set. Options that are not given
+    come from `tune` in params.yaml; `-S tune.epochs=50` works for this command too.
     """
-    from model.device import device
-    from model.t5.precision import choose
     from storage.atomic import refuse_place
 
     output = (output or Path(f"{options['data'].absolute().name.split('.')[0]}-prompt")).absolute()
     options = _absolute(options)
+    words = _parsed(options)
     refuse_place(output)
     root = enter()
     params = overlaid(root, settings)[0]
-    choice = choose(options["precision"] or params.tune.precision or params.precision, device())
-    own = _own(root, params, options | {"precision": choice.precision})
-    click.echo(f"{own.dataset.name}: {_counted(own.dataset)}; {_started(own)}, {choice}")
-    if choice.warning:
-        click.echo(f"warning: {choice.warning}", err=True)
+    plain = _read(options, words, params)
+    _check(root, params, options, plain)
+    own, choice = _own(root, params, options, plain)
+    click.echo(f"{plain.name}: {_counted(plain)}; {_started(own)}, {choice}")
+    for warning in filter(None, (choice.warning, *_word_warnings(own))):
+        click.echo(f"warning: {warning}", err=True)
     rows = _tuned(own, output)
     _print(rows)
     if own.trains:
@@ -87,30 +93,68 @@ def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> N
         click.echo(f"{own.method.name} trains nothing: {output} is not written")
 
 
+def _parsed(options: dict[str, Any]) -> dict[str, str] | None:
+    """Parse the options that hold lists, in place, and return the word of each label."""
+    from tasks.tune.own_options import parse_numbers, parse_verbalizer
+
+    named = [f"--{name}" for name in ("method", "prompt", "init") if options[name] is not None]
+    if len(named) > 1:
+        raise InputError(f"{' and '.join(named)}: a tuning starts from the one or the other: leave one out")
+    if options["backbone"] is not None and not options["backbone"].is_dir():
+        raise InputError(f"{options['backbone']}: not there: give the folder of a model")
+    options["seeds"] = parse_numbers("--seeds", options["seeds"], int)
+    options["learning_rates"] = parse_numbers("--learning-rates", options["learning_rates"], float)
+    return parse_verbalizer(options["verbalizer"])
+
+
+def _read(options: dict[str, Any], words: dict[str, str] | None, params: Params) -> LabeledDataset:
+    """Read the user's data, and say which files and rows are used."""
+    from model.text.datasets import SHORT
+    from tasks.labeled.user_data import read_user_data
+    from tasks.tune.own_options import left_out_in_words
+
+    length = params.tune.max_length or SHORT
+    plain = read_user_data(
+        options["data"], options["texts"], options["label"], options["template"], words, max_length=length
+    )
+    for note in filter(None, (*plain.notes, left_out_in_words(plain.left_out))):
+        click.echo(f"{plain.name}: {note}", err=True)
+    return plain
+
+
+def _check(root: Path, params: Params, options: dict[str, Any], plain: LabeledDataset) -> None:
+    """Raise InputError for what can be seen without a model: too few examples, a start that is not there."""
+    from tasks.labeled.dataset import few_shot_split
+    from tasks.tune.own_options import check_start
+
+    check_start(_row(options), options["prompt"], root / paths.PROMPTS, len(plain.form.fields))
+    for seed in options["seeds"] or params.tune.seeds:
+        few_shot_split(plain, options["shots"] or params.tune.shots, seed)
+
+
+def _row(options: dict[str, Any]) -> str:
+    """Return the row of the table of methods that --method or --init names, or the default."""
+    row: str = options["method"] or INITIALIZATIONS[options["init"] or next(iter(INITIALIZATIONS))]
+    return row
+
+
 def _absolute(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options with absolute paths, resolved against the user's working directory."""
     return {name: value.absolute() if isinstance(value, Path) else value for name, value in options.items()}
 
 
-def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
-    from model.text.datasets import SHORT
+def _own(root: Path, params: Params, options: dict[str, Any], plain: LabeledDataset) -> tuple[OwnTuning, Choice]:
+    """Return the tuning and the choice of its precision; from here on, torch is needed."""
+    from model.device import device
+    from model.t5.precision import choose
     from storage.sources.source import read_manifest
-    from tasks.labeled.dataset import read_user_data
     from tasks.tune.own_backbone import backbone_about, folder_source, template_form
     from tasks.tune.own_data import OwnTuning
     from tasks.tune.plan import Tuning
     from tasks.tune.tokenized_form import asked_by
 
     tune = params.tune
-    length = tune.max_length or SHORT
-    plain = read_user_data(
-        options["data"],
-        options["texts"],
-        options["label"],
-        options["template"],
-        _verbalizer(options["verbalizer"]),
-        max_length=length,
-    )
+    choice = choose(options["precision"] or tune.precision or params.precision, device())
     method = _method(root, params, options, len(plain.form.fields))
     dataset, row = asked_by(method.row, plain), METHODS.get(method.row)
     rates = params.at(row.learning_rates) if row else tune.learning_rates
@@ -122,17 +166,17 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
         shots=options["shots"] or tune.shots,
         form=options["form"] or template_form(method.start, params.metatrain.template),
         prompt_tokens=method.tokens or params.metatrain.prompt_tokens,
-        max_length=length,
-        learning_rates=tuple(_numbers("--learning-rates", options["learning_rates"], float) or rates),
+        max_length=plain.form.max_length,
+        learning_rates=tuple(options["learning_rates"] or rates),
         batch_size=tune.batch_size,
         epochs=options["epochs"] or tune.epochs,
         evaluate_every=tune.evaluate_every,
-        precision=options["precision"],
+        precision=choice.precision,
         settings={key: params.at(key) for key in row.settings} if row else {},
     )
-    return OwnTuning(
+    own = OwnTuning(
         tuning=tuning,
-        seeds=tuple(_numbers("--seeds", options["seeds"], int) or tune.seeds),
+        seeds=tuple(options["seeds"] or tune.seeds),
         dataset=dataset,
         method=method,
         test_limit=tune.test_examples,
@@ -141,50 +185,24 @@ def _own(root: Path, params: Params, options: dict[str, Any]) -> OwnTuning:
         work=root / paths.OWN_TUNING,
         checkpoint_seconds=tune.checkpoint_seconds,
     )
+    return own, choice
 
 
 def _method(root: Path, params: Params, options: dict[str, Any], fields: int) -> OwnMethod:
     """Return the method with its start: that of --method, of --prompt, or of --init."""
     from tasks.tune.own_method import prompt_method, table_method
 
-    named = [f"--{name}" for name in ("method", "prompt", "init") if options[name] is not None]
-    if len(named) > 1:
-        raise InputError(f"{' and '.join(named)}: a tuning starts from the one or the other: leave one out")
     if options["prompt"] is not None:
         return prompt_method(options["prompt"])
-    name = options["method"] or INITIALIZATIONS[options["init"] or next(iter(INITIALIZATIONS))]
-    return table_method(name, params.metatrain.prompt_tokens, root / paths.PROMPTS, fields)
+    return table_method(_row(options), params.metatrain.prompt_tokens, root / paths.PROMPTS, fields)
 
 
-def _verbalizer(text: str | None) -> dict[str, str] | None:
-    """Return the word of each label from a text like `1=terrible,5=great`; raise InputError if it is malformed."""
-    if text is None:
-        return None
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    if not all(label.strip() and word.strip() for label, _, word in pairs):
-        raise InputError(f"--verbalizer {text}: write LABEL=WORD,LABEL=WORD, for example 1=terrible,5=great")
-    words = {label.strip(): word.strip() for label, _, word in pairs}
-    if len(words) < len(pairs):
-        raise InputError(f"--verbalizer {text}: names a label twice: give each label one word")
-    return words
+def _word_warnings(own: OwnTuning) -> list[str]:
+    from model.text.tokenization import TemplateTokenizer
+    from tasks.tune.own_options import word_warnings
 
-
-def _numbers(option: str, text: str | None, kind: type[int | float]) -> list[Any]:
-    from tasks.params.learning_schema import SEEDS
-
-    if text is None:
-        return []
-    try:
-        numbers = [kind(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"{option} {text}: write numbers with commas between them, for example 10,20") from None
-    if len(set(numbers)) < len(numbers):
-        raise InputError(f"{option} {text}: name each value once")
-    if kind is float and not all(0 < rate < float("inf") for rate in numbers):
-        raise InputError(f"{option} {text}: rates must be above 0")
-    if kind is int and not all(0 <= seed < SEEDS for seed in numbers):
-        raise InputError(f"{option} {text}: seeds must be from 0 to {SEEDS - 1:,}")
-    return numbers
+    tokenizer = TemplateTokenizer.from_folder(own.backbone, own.tuning.max_length)
+    return list(word_warnings(own.dataset.form, cast("Form", own.tuning.form), tokenizer))
 
 
 def _counted(dataset: LabeledDataset) -> str:
@@ -224,17 +242,21 @@ def _tuned(own: OwnTuning, output: Path) -> list[Record]:
 
 def _print(rows: list[Record]) -> None:
     from flows.terminal import table
+    from tasks.tune.own_options import chance_warning
 
-    columns = ("seed", "learning rate", "validation", "best step", "test", "examples", "status")
-    names = ("seed", "learning_rate", "validation_score", "best_step", "score", "examples", "status")
+    columns = ("seed", "learning rate", "validation", "best step", "test", "macro F1", "examples", "status")
+    names = ("seed", "learning_rate", "validation_score", "best_step", "score", "macro_f1", "examples", "status")
     cells = [[_shown(row[name]) for name in names] for row in rows]
-    for line in table(columns, cells, [True, True, True, True, True, True, False]):
+    for line in table(columns, cells, [True] * (len(columns) - 1) + [False]):
         click.echo(line)
     scores = [row["score"] for row in rows if row["score"] is not None]
     if scores:
         spread = f" ± {statistics.stdev(scores):.3f}" if len(scores) > 1 else ""
         seeds = "1 seed" if len(scores) == 1 else f"{len(scores)} seeds"
         click.echo(f"accuracy on the rest: {statistics.fmean(scores):.3f}{spread} over {seeds}")
+        majority = statistics.fmean(row["majority_share"] for row in rows if row["majority_share"] is not None)
+        if warning := chance_warning(scores, majority):
+            click.echo(f"warning: {warning}", err=True)
     else:
         click.echo("no examples were left to test on: add some, or lower --shots")
 

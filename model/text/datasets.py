@@ -1,4 +1,4 @@
-"""The datasets known by name: the paper's twelve sets and six domains, Yelp-5, and the quickstart's sets.
+"""The datasets known by name: the paper's twelve sets and six domains, Yelp-5, IMDB and the quickstart's sets.
 
 Each has a template and a verbalizer in both forms of `model.text.templates`. The paper prints neither for its
 downstream sets: the sentinel forms are the usual patterns for these sets ("It was <X>." is the paper's own example),
@@ -17,7 +17,7 @@ Metric = Literal["accuracy"]
 Split = Literal["test", "validation"]
 SHORT, LONG = 128, 256  # tokens; ALGORITHM §6
 YES_NO = ("yes", "no")
-_NAME = re.compile(r"\w+([ .-]\w+)*")  # a valid name of a field in a template
+_BRACES = re.compile("[{}]")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class DatasetForm:
         synonyms: other names of labels in sources → names in `labels`; case, `_`, `-` and spaces do not matter.
         column_orders: label columns whose integers count in another order than `labels`.
         rating_columns: label columns that contain a rating, whose sign is the label.
+        only: columns and the value that a row must have there, if it has the column: files may hold other sets too.
         least_rating: rows with a rating closer to 0 than this are left out.
         leaves_out_blanks: True if rows with an empty text are left out instead of refused, as the published set has
             some.
@@ -62,6 +63,7 @@ class DatasetForm:
     synonyms: Mapping[str, str] = field(default_factory=dict)
     column_orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rating_columns: tuple[str, ...] = ()
+    only: tuple[tuple[str, str], ...] = ()
     least_rating: float = 1.0
     leaves_out_blanks: bool = False
     test_split: Split = "test"
@@ -208,8 +210,8 @@ _ENTRIES = (
         synonyms={"terrible": "very negative", "bad": "negative", "okay": "neutral"}
         | {"good": "positive", "great": "very positive"},
     ),
-    _sentiment("mr", "MR"),
-    _sentiment("cr", "CR", LONG),
+    replace(_sentiment("mr", "MR"), only=(("source", "rotten_tomatoes"),)),
+    replace(_sentiment("cr", "CR", LONG), label_columns=(*_NAMED_FIRST, "sentiment"), rating_columns=("sentiment",)),
     DatasetForm(
         name="subj",
         title="SUBJ",
@@ -290,6 +292,7 @@ _ENTRIES = (
         synonyms={"1 stars": "1 star", "2 star": "2 stars", "3 star": "3 stars", "4 star": "4 stars"}
         | {"5 star": "5 stars"},
     ),
+    replace(_sentiment("imdb", "IMDB", LONG), label_columns=(*_NAMED_FIRST, "sentiment"), only=(("source", "imdb"),)),
     _rated("movies", "Movie reviews"),
     _rated("products", "Product reviews"),
     _rated("editorials", "Editorials"),
@@ -348,9 +351,9 @@ def own_form(
     instruction form. A template with `<X>` in the middle has no instruction form. Raise InputError if it is invalid.
     """
     label_words = words or labels
-    wrong = next((field for field in fields if not _NAME.fullmatch(field)), None)
+    wrong = next((field for field in fields if not field.strip() or _BRACES.search(field)), None)
     if wrong is not None:
-        raise InputError(f"{name}: a template cannot hold the field {wrong!r}: rename it to letters and digits")
+        raise InputError(f"{name}: a template cannot hold the field {wrong!r}: rename it, without braces")
     if template is None:
         sentinel, instruction = (labeled_text(form, fields, label_words) for form in ("sentinel", "instruction"))
     elif MARK not in template:

@@ -7,17 +7,17 @@ A template is text with `{fields}`, centroid slots `{μ0}`, `{μ1}`, … and at 
 """
 
 import re
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from storage.errors import InputError
+from storage.errors import InputError, did_you_mean
 
 Form = Literal["sentinel", "instruction"]
 SENTINEL = "<extra_id_0>"
 MARK = "<X>"
 CHOICES = ("A", "B", "C", "D")
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 @dataclass(frozen=True)
@@ -106,20 +106,14 @@ def parse_template(text: str, fields: Sequence[str], verbalizer: Sequence[str]) 
     """Return the template for a text, in which `{{` and `}}` mean braces; raise InputError if it is invalid."""
     pieces: list[Piece] = []
     used: list[str] = []
-    try:
-        parsed = list(string.Formatter().parse(text))
-    except ValueError as error:
-        raise InputError(f"template {text!r}: {error}: write {{field}}, or {{{{ and }}}} for braces") from error
-    for literal, name, form, conversion in parsed:
+    for literal, name in _parsed(text):
         before, *after = literal.split(MARK)
         pieces += [before, *(piece for part in after for piece in (Sentinel(), part))]
         if name is None:
             continue
-        if form or conversion:
-            raise InputError(f"template {text!r}: {{{name}…}} takes no format: write {{{name}}}")
         slot = re.fullmatch(r"μ(\d+)", name)
         if slot is None and name not in fields:
-            raise InputError(f"template {text!r}: no field {name}, there is {', '.join(fields) or 'none'}")
+            raise InputError(f"template {text!r}: {_no_field(name, fields)}")
         pieces.append(Slot(int(slot[1])) if slot else Text(list(fields).index(name)))
         used.append(name)
     _check(text, pieces, used, fields, verbalizer)
@@ -130,9 +124,37 @@ def parse_template(text: str, fields: Sequence[str], verbalizer: Sequence[str]) 
 def template_fields(text: str) -> tuple[str, ...]:
     """Return the fields of a template in its order, or () if it is invalid (`parse_template` says why)."""
     try:
-        return tuple(dict.fromkeys(name for _, name, _, _ in string.Formatter().parse(text) if name))
-    except ValueError:
+        return tuple(dict.fromkeys(name for _, name in _parsed(text) if name))
+    except InputError:
         return ()
+
+
+def _parsed(text: str) -> list[tuple[str, str | None]]:
+    """Return the text between fields and the name of the field after it, None at the end.
+
+    A name is everything between its braces: the header of a CSV file may hold points, colons and brackets.
+    """
+    parsed: list[tuple[str, str | None]] = []
+    literal, end = "", 0
+    for match in _BRACES.finditer(text):
+        literal += text[end : match.start()]
+        end = match.end()
+        if match[0] in ("{{", "}}"):
+            literal += match[0][0]
+        elif match[1]:
+            parsed.append((literal, match[1]))
+            literal = ""
+        else:
+            wrong = "{} names no field" if match[0] == "{}" else f"a single {match[0]}"
+            raise InputError(f"template {text!r}: {wrong}: write {{field}}, or {{{{ and }}}} for braces")
+    return [*parsed, (literal + text[end:], None)]
+
+
+def _no_field(name: str, fields: Sequence[str]) -> str:
+    """Return the complaint about a name that is not among the fields."""
+    if (head := re.split("[:!]", name)[0]) in fields:
+        return f"{{{head}…}} takes no format: write {{{head}}}"
+    return f"no field {name}, there is {', '.join(fields) or 'none'}{did_you_mean(name, fields)}"
 
 
 def _check(
@@ -245,7 +267,8 @@ def labeled_template(form: Form, fields: int, labels: int, words: Sequence[str] 
 def labeled_text(form: Form, fields: Sequence[str], words: Sequence[str]) -> str:
     """Return the text of the default template of a labeled set."""
     body = " ".join(f"{{{name}}}" for name in fields)
-    return f"{body}. Label: {MARK}" if form == "sentinel" else f"Which label fits, {listed(words)}? {body} Answer:"
+    answers = listed(words).replace("{", "{{").replace("}", "}}")
+    return f"{body}. Label: {MARK}" if form == "sentinel" else f"Which label fits, {answers}? {body} Answer:"
 
 
 def anchor_template(kind: str, form: Form, fields: int, labels: int) -> Template:

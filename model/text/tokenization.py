@@ -6,6 +6,7 @@ special tokens that the tokenizer adds at the end.
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -116,6 +117,14 @@ class TemplateTokenizer:
     def length(self, text: str) -> int:
         """Return the number of tokens of a text, without the special tokens that the tokenizer adds."""
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def knows(self, text: str) -> bool:
+        """True if the tokens of a text spell it, without a character that the vocabulary lacks."""
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        spelled, written = (
+            "".join(unicodedata.normalize("NFKC", part).split()) for part in (self._tokenizer.decode(ids), text)
+        )
+        return spelled.lower() == written.lower()
 
     def words(self) -> Iterator[str]:
         """Yield the text of each token of the vocabulary, without spaces around it, in the order of ids."""

@@ -1,6 +1,8 @@
-"""Reading of the rows of a file of labeled data: JSON lines, CSV, TSV, Parquet, or lines of text with ratings."""
+"""Reading of the rows of a file of labeled data: JSON lines, CSV, TSV, Parquet, and lines with ratings or questions."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from storage.records.reader import TEXT_COLUMN, Expected, ParquetRows, Record, T
 
 LONGEST = 1_000_000  # characters of a text, bytes of a line: longer ones are not examples to classify
 RATED = ("id", "sentiment", "text")  # columns of lines with ratings, if there is no header
+QUESTION = re.compile(r"(?P<label>[A-Z]{2,8}):[a-z]+ (?P<text>\S.*)")  # a line of TREC's own files
 _BATCH_ROWS = 1_024  # rows of Parquet read at once: more than for documents, because these rows are short
 
 
@@ -21,11 +24,35 @@ def records(path: Path, name: str) -> Iterator[Values]:
     """Yield the rows of a file as dictionaries; its format is taken from `name`."""
     reader = reader_of(Part(path, name), Expected(longest_line=LONGEST, batch_rows=_BATCH_ROWS))
     if isinstance(reader, TextLines):
-        yield from _rated_lines(path, reader)
+        yield from _text_lines(path, reader)
         return
     names = class_names(open_parquet(path).schema_arrow.metadata) if isinstance(reader, ParquetRows) else {}
     rows = map(itemgetter(0), reader)  # the values of each record
     yield from (_with_names(values, names) for values in rows) if names else rows
+
+
+def _text_lines(path: Path, reader: Iterable[Record]) -> Iterator[Values]:
+    """Yield the rows of a text file: lines of TREC's form if the first one is, or else lines with ratings."""
+    lines = iter(reader)
+    first = next(lines, None)
+    if first is None:
+        return
+    rows = _questions if QUESTION.fullmatch(first.values[TEXT_COLUMN]) else _rated_lines
+    yield from rows(path, chain([first], lines))
+
+
+def _questions(path: Path, lines: Iterable[Record]) -> Iterator[Values]:
+    """Yield lines such as `NUM:date When did it begin ?`, with the label before the colon.
+
+    Of lines that occur more than once, the last one counts: published files begin with samples of the whole set.
+    """
+    last = {record.values[TEXT_COLUMN]: record.row for record in lines}
+    for line, row in sorted(last.items(), key=itemgetter(1)):
+        match = QUESTION.fullmatch(line)
+        if match is None and line.strip():
+            raise InputError(f"{path}: line {row}: not LABEL:detail and a question, as the first line is: correct it")
+        if match:
+            yield match.groupdict()
 
 
 def _rated_lines(path: Path, lines: Iterable[Record]) -> Iterator[Values]:

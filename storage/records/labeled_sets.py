@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from storage.errors import InputError
+from storage.errors import InputError, did_you_mean
 from storage.records.formats import COMPRESSIONS, FORMATS, is_ignored
 from storage.records.labeled_records import LONGEST, records
 from storage.sources.source import AcquiredSource, SourceFile
@@ -33,13 +33,16 @@ class Columns:
     """The columns of texts and label; of each list, the first entry that a row has is used.
 
     `ratings` are label columns that hold any number; it is kept as text and converted to a label later. If `blanks` is
-    true, a text may be empty.
+    true, a text may be empty. `advice` ends the message about a row without these columns. `only` names columns and
+    the value that a row must have there, if it has the column; other rows are skipped.
     """
 
     texts: tuple[tuple[str, ...], ...] = TEXT_FIELDS
     labels: tuple[str, ...] = (LABEL,)
     ratings: tuple[str, ...] = ()
     blanks: bool = False
+    advice: str = "rename them"
+    only: tuple[tuple[str, str], ...] = ()
 
 
 ANY = Columns()
@@ -91,7 +94,7 @@ def split_files(source: AcquiredSource) -> SplitFiles:
     """Return the files of a set by purpose, each list sorted by name."""
     files = [file for file in source.files if not is_ignored(file.name) and not _names_labels(file)]
     # A hub repository may contain the original files besides the converted ones.
-    readable = [file for file in files if _is_table(file)]
+    readable = [file for file in files if is_table(file.name)]
     files = sorted(readable or files, key=lambda file: file.name)
     test = tuple(file for file in files if _words(file) & _TEST)
     validation = tuple(file for file in files if file not in test and _words(file) & _VALIDATION)
@@ -99,9 +102,9 @@ def split_files(source: AcquiredSource) -> SplitFiles:
     return SplitFiles(tuple(file for file in rest if _words(file) & _TRAIN) or rest, validation, test)
 
 
-def _is_table(file: SourceFile) -> bool:
-    """True if the file has rows and columns, by the suffix of its name."""
-    suffixes = [suffix.lower() for suffix in PurePosixPath(file.name).suffixes[-2:]]
+def is_table(name: str) -> bool:
+    """True if a file has rows and columns, by the suffix of its name."""
+    suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes[-2:]]
     suffixes = [suffix for suffix in suffixes if suffix not in COMPRESSIONS]
     return bool(suffixes) and FORMATS.get(suffixes[-1]) not in (None, "text")
 
@@ -135,6 +138,8 @@ def read_rows(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -
         path = str(root / file.path)
         row = 0
         for row, record in enumerate(records(Path(path), file.name), start=1):
+            if any(record.get(name, value) != value for name, value in columns.only):
+                continue
             where = f"{path}: row {row}"
             fields, column = _columns_of(where, record, columns)
             rated = column in columns.ratings
@@ -204,7 +209,9 @@ def _columns_of(where: str, record: Mapping[str, Any], columns: Columns) -> tupl
     if fields is None or column is None:
         known = " or ".join(", ".join((*fields, columns.labels[-1])) for fields in columns.texts)
         names = ", ".join(sorted(record))
-        raise InputError(f"{where}: needs the fields {known} (found: {names}): rename them")
+        wanted = [name for fields in columns.texts for name in fields] if fields is None else [columns.labels[-1]]
+        meant = next(filter(None, (did_you_mean(name, record) for name in wanted if name not in record)), "")
+        raise InputError(f"{where}: needs the fields {known} (found: {names}): {columns.advice}{meant}")
     return fields, column
 
 

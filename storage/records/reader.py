@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 import orjson
 import pyarrow as pa
 
-from storage.errors import InputError, first_line
+from storage.errors import InputError, did_you_mean, first_line
 from storage.parquet import open_parquet
 from storage.records.byte_streams import Counted, opened
 from storage.records.formats import CSV, JSON_LINES, PARQUET, TEXT, TSV, FileKind, file_kind
@@ -98,7 +98,7 @@ class Reader(ABC):
         for name in expected:
             if name not in names:
                 wrong = f"no {self.called} {name!r} (found: {', '.join(names) or 'none'})"
-                raise InputError(f"{place}: {wrong}: {self.expected.advice}")
+                raise InputError(f"{place}: {wrong}: {self.expected.advice}{did_you_mean(name, names)}")
 
     def _not_text(self, place: str, what: str) -> InputError:
         name = self.expected.text

@@ -13,8 +13,7 @@ from pathlib import Path
 import orjson
 
 from model.text.datasets import SHORT, USUAL_COLUMNS, DatasetForm, dataset_form, own_form
-from model.text.templates import template_fields
-from storage.errors import InputError
+from storage.errors import InputError, did_you_mean
 from storage.records.labeled_sets import (
     Columns,
     LabeledRow,
@@ -27,7 +26,7 @@ from storage.records.labeled_sets import (
     split_files,
     text_hash,
 )
-from storage.sources.source import AcquiredSource, SourceFile
+from storage.sources.source import AcquiredSource
 from tasks.labeled.numbered_rows import Halves, LeftOut, Numbered, by_form, by_values, halved, halves
 
 
@@ -50,6 +49,7 @@ class LabeledDataset:
         data_hash: hash of all examples.
         repeated: rows whose texts are in `train` or `test` already.
         left_out: number of rows that are in neither half, by reason.
+        notes: remarks for the user about files beside the data that are used, or are not.
     """
 
     name: str
@@ -59,6 +59,7 @@ class LabeledDataset:
     data_hash: str
     repeated: tuple[LabeledExample, ...] = ()
     left_out: LeftOut = field(default_factory=LeftOut)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ def read_dataset(source: AcquiredSource, root: Path, form: DatasetForm | None = 
     if form:
         parts = halves(train, test, by_form(form, names, where))
     else:
-        form, parts = _without_form(source.name, train, test, names, where, Wording())
-    return _dataset(source.name, form, parts if tests else halved(parts), where)
+        form, parts = own_form_and_halves(source.name, train, test, names, where, Wording())
+    return dataset_of_halves(source.name, form, parts if tests else halved(parts), where)
 
 
 def _fitting(form: DatasetForm | None, files: SplitFiles, root: Path) -> DatasetForm | None:
@@ -113,7 +114,8 @@ def _fitting(form: DatasetForm | None, files: SplitFiles, root: Path) -> Dataset
 def _columns(form: DatasetForm | None) -> Columns:
     if form is None:
         return Columns(USUAL_COLUMNS)
-    return Columns(form.columns or (form.fields,), form.label_columns, form.rating_columns, form.leaves_out_blanks)
+    texts = form.columns or (form.fields,)
+    return Columns(texts, form.label_columns, form.rating_columns, form.leaves_out_blanks, only=form.only)
 
 
 def columns_to_read(source: AcquiredSource, root: Path) -> Columns:
@@ -121,7 +123,7 @@ def columns_to_read(source: AcquiredSource, root: Path) -> Columns:
     return _columns(_fitting(dataset_form(source.name), split_files(source), root))
 
 
-def _without_form(
+def own_form_and_halves(
     name: str,
     train: Sequence[LabeledRow],
     test: Sequence[LabeledRow],
@@ -145,14 +147,19 @@ def _without_form(
 def _words(labels: Sequence[str], verbalizer: Mapping[str, str] | None) -> tuple[str, ...] | None:
     if verbalizer is None:
         return None
-    missing, other = [*set(labels) - set(verbalizer)], [*set(verbalizer) - set(labels)]
-    if missing or other:
-        wrong = f"no word for {', '.join(sorted(missing))}" if missing else f"no label {', '.join(sorted(other))}"
-        raise InputError(f"verbalizer: {wrong}: write {','.join(f'{label}=word' for label in labels[:4])}")
+    missing = [label for label in labels if label not in verbalizer]
+    unknown = [label for label in verbalizer if label not in labels]
+    if missing or unknown:
+        wrong = [
+            f"no label {label!r} in the data{did_you_mean(label, labels)}".replace("; ", ", ") for label in unknown[:1]
+        ]
+        wrong += [f"no word for {', '.join(missing)}"] if missing else []
+        raise InputError(f"verbalizer: {'; '.join(wrong)}: give a word for each of {', '.join(labels)}")
     return tuple(verbalizer[label] for label in labels)
 
 
-def _dataset(name: str, form: DatasetForm, parts: Halves, where: str) -> LabeledDataset:
+def dataset_of_halves(name: str, form: DatasetForm, parts: Halves, where: str) -> LabeledDataset:
+    """Return the set of these rows; raise InputError if there are none, or all have the same label."""
     labels = {label for _, label in parts.train}
     if len(labels) == 1:
         only = form.labels[labels.pop()]
@@ -176,71 +183,6 @@ def _content(form: DatasetForm, *parts: Sequence[LabeledExample]) -> str:
         for example in part:
             digest.update(orjson.dumps([example.example_id, example.texts, example.label]))
     return digest.hexdigest()
-
-
-def read_user_data(
-    path: Path,
-    text_fields: Sequence[str] = (),
-    label_field: str = "label",
-    template: str | None = None,
-    verbalizer: Mapping[str, str] | None = None,
-    *,
-    name: str = "",
-    max_length: int = SHORT,
-) -> LabeledDataset:
-    """Read a user's own file, or a folder with train and test files; fields and labels may have any names.
-
-    A single file is for training; the rows that a few-shot split leaves may serve as test (`left_over_examples`).
-
-    Args:
-        path: a file of JSON lines, CSV, TSV or Parquet, or a folder of such files.
-        text_fields: the columns of the texts; if empty, those in the template, or else the usual ones (`text`,
-            `sentence1` and `sentence2`, …).
-        label_field: the column of the label.
-        template: text with `{fields}`; if None, the texts and a question for the label.
-        verbalizer: a word for each label; if None, the names of the labels.
-        name: the name of the set; if empty, that of the file.
-        max_length: the longest input in tokens.
-    """
-    files = _user_files(path)
-    fields = tuple(text_fields) or template_fields(template or "")
-    columns = Columns((fields,) if fields else USUAL_COLUMNS, (label_field,))
-    split = split_files(files) if path.is_dir() else SplitFiles(files.files, (), ())
-    root = Path()
-    tests = files_to_test(split, root, columns, "test")
-    train, test = list(read_rows(split.train, root, columns)), list(read_rows(tests, root, columns))
-    if not train:
-        advice = "name a file in it train.jsonl" if path.is_dir() else "check the file"
-        raise InputError(f"{path}: no rows to learn from: {advice}")
-    names = label_names(files, root)
-    called = name or path.name.split(".")[0]
-    wording = Wording(template, verbalizer, max_length)
-    form, parts = _without_form(called, train, test, names, str(path), wording)
-    return _dataset(called, form, parts, str(path))
-
-
-def dataset_of_rows(
-    name: str, train: Sequence[LabeledRow], test: Sequence[LabeledRow], wording: Wording
-) -> LabeledDataset:
-    """Return a labeled set of rows in memory; without `test`, the rows that a few-shot split leaves may be tested."""
-    if not train:
-        raise InputError(f"{name}: no examples to learn from: give some")
-    form, parts = _without_form(name, train, test, None, name, wording)
-    return _dataset(name, form, parts, name)
-
-
-def _user_files(path: Path) -> AcquiredSource:
-    """Return a user's file or folder as a source."""
-    if not path.exists():
-        raise InputError(f"{path}: not there: check the path")
-    listed = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    shown = [(file.relative_to(path).as_posix() if path.is_dir() else file.name, file) for file in listed]
-    files = tuple(
-        SourceFile(name, str(file), file.stat().st_size, "")
-        for name, file in shown
-        if not any(part.startswith(".") for part in Path(name).parts)
-    )
-    return AcquiredSource(path.name, str(path), "unknown", str(path), files)
 
 
 def few_shot_split(dataset: LabeledDataset, shots: int, seed: int) -> FewShotSplit:

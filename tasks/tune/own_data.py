@@ -17,6 +17,7 @@ from storage.atomic import link_or_copy, making_folder, remove, write_bytes
 from storage.file_lock import turn
 from storage.hashing import json_hash
 from storage.prompts.prompt_artifact import PromptArtifact, theta_hash
+from tasks.evaluate.classification import summary
 from tasks.labeled.dataset import LabeledDataset, LabeledExample, few_shot_split, left_over_examples, test_examples
 from tasks.methods import METHODS
 from tasks.stage.contract import Record
@@ -154,6 +155,7 @@ def _tested(ready: _Ready, seed: int, tuned: Path | None) -> Record:
     own = ready.own
     chosen: Record = dict.fromkeys(_CHOSEN)
     row = {"seed": seed} | chosen | {"status": "ok", "score": None, "examples": 0}
+    row |= {"macro_f1": None, "majority_share": None}
     examples = _test_set(own, seed)
     if not examples:
         return row
@@ -170,7 +172,10 @@ def _tested(ready: _Ready, seed: int, tuned: Path | None) -> Record:
         own.tuning.max_length + own.tuning.prompt_tokens,
         tuned,
     )
-    return row | {"score": ready.module.evaluate(job).score, "examples": len(examples)}
+    evaluated = ready.module.evaluate(job)
+    labels = [example.label for example in examples]
+    measured = summary(labels, evaluated.scores.predicted.tolist(), len(own.dataset.form.labels))
+    return row | {"score": evaluated.score, "examples": len(examples)} | measured
 
 
 def _test_set(own: OwnTuning, seed: int) -> Sequence[LabeledExample]:

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import InputError
-from storage.prompts.prompt_artifact import PROMPT, read_prompt
+from storage.prompts.prompt_artifact import read_prompt
 from tasks.methods import METHODS, PROMPT_TUNING, refuse_missing_package
 from tasks.tune.initialization import Start, read_start
+from tasks.tune.own_options import learned_folder
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,7 @@ def table_method(name: str, tokens: int, prompts: Path, fields: int) -> OwnMetho
         raise InputError(f"method {name}: not built: there are {there}")
     refuse_missing_package(name)
     if row.start == "learned":
-        folder = prompts / row.prompt_for(fields)
-        if not (folder / PROMPT).is_file():
-            raise InputError(
-                f"method {name}: no prompt in {folder}: `supmer run metatrain` makes it, if it is a variant"
-            )
+        folder = learned_folder(name, prompts, fields)
         artifact = read_prompt(folder)
         return OwnMethod(name, row.module, Start(len(artifact.prompt), artifact=artifact), str(folder), folder, name)
     start = read_start(name, tokens, prompts, fields) if row.trains == "prompt" else None

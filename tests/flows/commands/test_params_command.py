@@ -259,3 +259,33 @@ def test_outside_a_workspace_it_says_so(tmp_path):
     assert done.stderr == (
         f"supmer: {tmp_path}: not inside a supmer workspace (no dvc.yaml here or above): cd into one\n"
     )
+
+
+# set and unset
+
+
+def test_set_writes_values_and_unset_takes_them_back(workspace):
+    before = (workspace / "params.yaml").read_text()
+    assert run("set", "sample.budget_mb=5", "seed=43").output.splitlines() == [
+        "params.yaml: seed: 42 → 43",
+        "params.yaml: sample.budget_mb: 0.7 → 5",
+    ]
+    assert run("unset", "sample.budget_mb", "seed").exit_code == 0
+    assert (workspace / "params.yaml").read_text() == before
+
+
+def test_unset_removes_an_entry_that_no_profile_has(workspace):
+    (workspace / "texts").mkdir()
+    (workspace / "texts" / "a.txt").write_text("a text")
+    run("set", "acquire.corpus.mine=path:texts")
+    assert "mine" in overlaid(workspace, ())[0].acquire.corpus
+    run("unset", "acquire.corpus.mine")
+    assert list(overlaid(workspace, ())[0].acquire.corpus) == ["news"]
+
+
+def test_a_refused_setting_is_not_written(workspace):
+    before = (workspace / "params.yaml").read_bytes()
+    assert "no such file or folder" in refused("set", "seed=43", "acquire.corpus.mine=path:nowhere")
+    assert "unknown key" in refused("set", "sample.budgetmb=5")
+    assert "unknown key" in refused("unset", "sample.budgetmb")
+    assert (workspace / "params.yaml").read_bytes() == before

@@ -28,6 +28,7 @@ def room(tmp_path, monkeypatch):
     save_prompt(root / "artifacts/tuned/movies/supmer", backbone, source=f"path:{backbone}")
     (root / "new.jsonl").write_text(json.dumps({"text": "a river"}) + "\n" + json.dumps({"text": "winter"}) + "\n")
     (root / "new.csv").write_text("id,review\n7,a river\n8,winter\n")
+    (root / "labeled.csv").write_text("text,label,review,opinion\na river,0,winter,1\nwinter,1,a river,0\n")
     (root / "new.txt").write_text("a river\nwinter\n")
     settings = {"num_virtual_tokens": 5, "num_transformer_submodules": 1}
     settings = PromptTuningConfig(task_type=TaskType.SEQ_2_SEQ_LM, **settings)

