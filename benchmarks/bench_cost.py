@@ -31,15 +31,15 @@ Sample = tuple[float, float]
 """A moment, and the processor time that all processes have used until then."""
 
 
-def workspace(folder: Path, profile: str) -> Path:
+def workspace(folder: Path, profile: str, name: str = "supmer") -> Path:
     """Make a workspace with the code of this repository and a profile."""
-    root = folder / "supmer"
+    root = folder / name
     root.mkdir()
-    for name in (*CLONED, *CODE):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "cache", "tmp"))
+    for part in (*CLONED, *CODE):
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__", "cache", "tmp"))
         else:
-            shutil.copyfile(ROOT / name, root / name)
+            shutil.copyfile(ROOT / part, root / part)
     (root / "inputs").mkdir()
     subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
     subprocess.run([SUPMER, "params", "use", profile], cwd=root, check=True, capture_output=True)

@@ -78,13 +78,12 @@ def compare(scratch, texts, embedder, workers, rounds):
     from sentence_transformers import SentenceTransformer
 
     from flows.server import prefect_home
-    from flows.server.ready import wait_until_ready
-    from flows.server.run_server import start_server
+    from flows.server.run_server import await_server, start_server
     from tasks.stage.workers import worker_processes
 
     prefect_home.prepare(scratch)
     server = start_server(scratch, scratch / "server.log")
-    wait_until_ready(server, scratch / "server.log")
+    await_server(server, scratch / "server.log")
     model = SentenceTransformer(str(embedder), device="cpu", local_files_only=True)
     model.encode(texts[:32], show_progress_bar=False)
     bare, staged = [], []

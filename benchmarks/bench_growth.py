@@ -24,6 +24,8 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, T5Confi
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from stages import silent_stage  # noqa: E402
+
 from storage import paths  # noqa: E402
 from storage.hashing import file_hash  # noqa: E402
 from storage.sources.source import AcquiredSource, SourceFile  # noqa: E402
@@ -31,15 +33,14 @@ from storage.sources.source import write_manifest as write_sources  # noqa: E402
 from tasks.cluster import stage as cluster  # noqa: E402
 from tasks.embed import stage as embed  # noqa: E402
 from tasks.materialize import stage as materialize  # noqa: E402
-from tasks.params.schema import Params  # noqa: E402
 from tasks.sample import stage as sample  # noqa: E402
-from tasks.stage.contract import InlineFanOut, SilentReporter, Stage  # noqa: E402
+from tasks.stage.contract import InlineFanOut  # noqa: E402
 
 SIZES = (10, 100)  # MB of text
 TASKS_PER_MB = 100
 MODELS = [paths.BACKBONE, paths.EMBEDDER]
 STAGES = {
-    "sample": (sample, [paths.CORPUS], OUTPUTS),
+    "sample": (sample, [paths.CORPUS, paths.FORGOTTEN], OUTPUTS),
     "embed": (embed, [paths.SENTENCES, *MODELS], [paths.EMBEDDINGS]),
     "cluster": (
         cluster,
@@ -122,18 +123,7 @@ def seconds_of(root: Path, megabytes: int) -> dict[str, tuple[float, int]]:
     }
     measured = {}
     for name, (module, inputs, outputs) in STAGES.items():
-        stage = Stage(
-            name=name,
-            root=root,
-            params=Params.model_validate(sections),
-            inputs=inputs,
-            outputs=outputs,
-            fingerprint="0" * 64,
-            code="0" * 64,
-            fan_out=InlineFanOut(),
-            reporter=SilentReporter(),
-        )
-        stage.start()
+        stage = silent_stage(name, root, sections, inputs, outputs, InlineFanOut())
         start = time.process_time()
         record = module.run(stage)
         measured[name] = (time.process_time() - start, int(record.get("rows") or record.get("sentences") or 0))

@@ -80,8 +80,7 @@ def timed(function, *arguments):
 
 def start_prefect(scratch):
     from flows.server import prefect_home
-    from flows.server.ready import wait_until_ready
-    from flows.server.run_server import importing, start_server
+    from flows.server.run_server import await_server, importing, start_server
 
     prefect_home.prepare(scratch)
     log = scratch / "server.log"
@@ -89,7 +88,7 @@ def start_prefect(scratch):
     with importing():
         import flows.run.flow  # noqa: F401
 
-    wait_until_ready(server, log)
+    await_server(server, log)
 
 
 def compare(scratch, count, rounds, record):

@@ -116,7 +116,7 @@ def run_stage(corpus: Path, near: bool) -> dict[str, float]:
             name="sample",
             root=root,
             params=Params.model_construct(seed=42, sample=params),
-            inputs=[paths.CORPUS],
+            inputs=[paths.CORPUS, paths.FORGOTTEN],
             outputs=OUTPUTS,
             fingerprint="0" * 64,
             code="0" * 64,

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import psutil  # noqa: E402
+from stages import silent_stage  # noqa: E402
 
 from storage import paths  # noqa: E402
 from storage.sources.source import AcquiredSource, SourceFile, read_manifest  # noqa: E402
@@ -38,16 +39,14 @@ from storage.sources.source import write_manifest as write_sources  # noqa: E402
 from storage.vectors.sentence_vectors import Made, model_hash, write_vectors  # noqa: E402
 from tasks.cluster import stage as cluster  # noqa: E402
 from tasks.materialize import stage as materialize  # noqa: E402
-from tasks.params.schema import Params  # noqa: E402
 from tasks.sample import stage as sample  # noqa: E402
-from tasks.stage.contract import SilentReporter, Stage  # noqa: E402
 
 DOCUMENT, FILE_DOCUMENTS = 25, 12_000  # sentences of a document, documents of a file
 DIMENSION, CENTRES = 8, 400
 TASKS_PER_MILLION = 6_000
 FREQUENT = ["the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "with", "as", "they", "be"]
 STAGES = {
-    "sample": (sample, [paths.CORPUS], OUTPUTS),
+    "sample": (sample, [paths.CORPUS, paths.FORGOTTEN], OUTPUTS),
     "cluster": (
         cluster,
         [paths.DOCUMENTS, paths.SENTENCES, paths.EMBEDDINGS, paths.BACKBONE],
@@ -123,18 +122,7 @@ def run_stage(name: str, root: Path, sentences: int) -> Row:
         "cluster": {"clusters": 250 if sentences >= 1_000_000 else 50},
         "materialize": {"train_tasks": tasks, "validation_tasks": 60},
     }
-    stage = Stage(
-        name=name,
-        root=root,
-        params=Params.model_validate(sections),
-        inputs=inputs,
-        outputs=outputs,
-        fingerprint="0" * 64,
-        code="0" * 64,
-        fan_out=Workers(),
-        reporter=SilentReporter(),
-    )
-    stage.start()
+    stage = silent_stage(name, root, sections, inputs, outputs, Workers())
     start = time.perf_counter()
     record = module.run(stage)
     wall = time.perf_counter() - start

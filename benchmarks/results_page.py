@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
-from pages import part_names, table, with_part, without_parts
-from records import ROOT, Row, read
+from pages import part_names, table, with_part, without_parts  # noqa: E402
+from records import ROOT, Row, read  # noqa: E402
+
+from tasks.methods import METHODS  # noqa: E402
 
 PAGE, PROGRAM = ROOT / "docs" / "results.md", "benchmarks/results_page.py"
 OLDER = "## Older figures"
@@ -297,6 +299,43 @@ def sample() -> str:
     return part(records, ("", "text", "per second of processor time", "peak memory"), shown)
 
 
+def systems() -> str:
+    """Return the table of the paper's systems on one backbone."""
+    records, rows = _systems_in("auto")
+    names = [name for name in METHODS if any(system == name for _, system in rows)]
+    sets = list(dict.fromkeys(name for name, _ in rows))
+    shown = []
+    for system in names:
+        own = {name: rows[name, system] for name in sets if (name, system) in rows}
+        scores = [_score(own[name]) if name in own else "" for name in sets]
+        tuned = [row for row in own.values() if row["seconds"]]
+        spent = " / ".join(f"{middle(row, 'seconds'):.0f}" for row in tuned)
+        peak = max((row["peak_mb"] for row in tuned if row["peak_mb"]), default=None)
+        parameters = max(row["parameters"] for row in own.values())
+        cells = (f"{parameters:,}" if parameters else "", spent, f"{peak / 1000:.1f} GB" if peak else "")
+        shown.append((METHODS[system].title, *scores, *cells))
+    return part(records, ("system", *sets, "tuned parameters", "seconds of a seed, by set", "peak memory"), shown)
+
+
+def _systems_in(precision: str) -> tuple[list[Row], dict[tuple[str, str], Row]]:
+    """Return the records of the systems in a precision, and their rows by set and system, the newest of each."""
+    records = [one for one in read("systems") if one["arguments"].get("precision", "auto") == precision]
+    return records, {(row["set"], row["system"]): row for record in records for row in record["rows"]}
+
+
+def precisions() -> str:
+    """Return the table of scores in both precisions, for the systems that were run in both."""
+    (low_records, low), (high_records, high) = (_systems_in(precision) for precision in ("auto", "float32"))
+    shown = [(name, METHODS[system].title, _score(low[name, system]), _score(high[name, system]))
+             for name, system in high if (name, system) in low]  # fmt: skip
+    return part([*low_records, *high_records], ("set", "system", "bfloat16 (auto)", "float32"), shown)
+
+
+def _score(row: Row) -> str:
+    scores = [100 * score for score in row["score"]]
+    return f"{statistics.mean(scores):.1f}" + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else "")
+
+
 def tuning() -> str:
     """Return the table of tuning against PEFT."""
     records, rows = rows_of("tuning", "shape", "threads", "way")
@@ -354,8 +393,21 @@ HEADLINES = (
         _against("scikit-learn MiniBatchKMeans", "the stage, one format"),
     ),
 )
-_MADE = (cluster, cost, embed, growth, headline, materialize, meta_step, minhash, orchestration, predict, reader)
-TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (*_MADE, sample, scale, tuning)}
+_MADE = (
+    cluster,
+    cost,
+    embed,
+    growth,
+    headline,
+    materialize,
+    meta_step,
+    minhash,
+    orchestration,
+    predict,
+    precisions,
+    reader,
+)
+TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (*_MADE, sample, scale, systems, tuning)}
 
 
 if __name__ == "__main__":

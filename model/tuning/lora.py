@@ -1,5 +1,6 @@
 """LoRA by the library PEFT: products of two small matrices beside some of the backbone's, which stay as they are."""
 
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ def adapted_backbone(folder: Path, adapter: Path, device: torch.device, precisio
     from peft import PeftModel
 
     try:
-        model = PeftModel.from_pretrained(load_model(folder), adapter).merge_and_unload()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Input and output embeddings are no longer tied", UserWarning)
+            model = PeftModel.from_pretrained(load_model(folder), adapter).merge_and_unload()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(f"{adapter}: cannot be added to {folder} ({first_line(error)}): give its backbone") from error
     return backbone_of(model.to(device, weights_dtype(precision)))

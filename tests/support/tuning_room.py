@@ -1,19 +1,81 @@
-"""Labeled sets of made-up sentences and learned prompts, for the tests of tuning."""
+"""Labeled sets of made-up sentences, learned prompts, and a workspace in which stage `tune` can be run."""
 
 import random
+import shutil
 
 import numpy as np
 import orjson
 import torch
 
 from model.prompt.regularizer import GradientRegularizer
+from storage import paths
 from storage.hashing import file_hash
 from storage.prompts.prompt_artifact import PromptArtifact, write_prompt
 from storage.sources.source import AcquiredSource, SourceFile, write_manifest
 from support import tiny_tokenizers
+from support.training_room import save_models
+from support.vector_corpus import Corpus
+from support.workspaces import Workspace, lay_out
+from tasks.tune import stage as tune_stage
 
 WIDTH = 16
 WORDS = ("river", "city", "council", "market", "bridge", "garden")
+INPUTS = [paths.BACKBONE, paths.DATASETS, paths.PROMPTS]
+OUTPUTS = [
+    paths.TUNED_PROMPTS,
+    paths.COSTS,
+    paths.CURVES,
+    paths.PREDICTIONS,
+    paths.SCORES,
+    paths.TUNE_METRICS,
+    paths.TUNE_PLOTS,
+]
+PROTOCOL = {"shots": 4, "seeds": [10, 20], "batch_size": 5, "epochs": 2, "evaluate_every": 2, "max_length": 40}
+
+
+def furnish(folder, sets=("first",)):
+    """Write the models and labeled sets that tuning reads; return the folder."""
+    save_models(folder / "models")
+    write_sets(folder / "sets", sets)
+    return folder
+
+
+def tuning_corpus(root, furniture, tune, sets=("first",), metatrain=None):
+    """Return a workspace with what `furnish` wrote, and learned prompts if there are any; parameters as few as go."""
+    sections = {
+        "tune": {"datasets": ["first"]} | PROTOCOL | tune,
+        "metatrain": {"template": "sentinel"} | (metatrain or {}),
+        "acquire": {"datasets": dict.fromkeys(sets, "path:x")},
+    }
+    corpus = Corpus(root, sections)
+    corpus.link_models(furniture / "models")
+    link_sets(root, furniture / "sets", sets)
+    if (furniture / "prompt").exists():
+        shutil.copytree(furniture / "prompt", root / paths.PROMPTS)
+    else:
+        (root / paths.PROMPTS).mkdir(parents=True)
+    return corpus
+
+
+def tuning_workspace(folder, api, sets, prompts=()):
+    """Return a workspace for real runs whose only stage is tune, with what earlier stages would have left."""
+    root, models = folder / "workspace", save_models(folder / "models")
+    root.mkdir()
+    lay_out(root, models, ["tune"])
+    Corpus(root, {}).link_models(models)
+    write_sets(root / "sets", sets)
+    link_sets(root, root / "sets", sets)
+    (root / paths.PROMPTS).mkdir(parents=True)
+    for seed, name in enumerate(prompts):
+        write_learned(root / paths.PROMPTS / name, 3, seed, regularized=name == "supmer")
+    workspace = Workspace(root, api)
+    workspace.git("init", "--quiet")
+    return workspace
+
+
+def run_tune(corpus, **changes):
+    """Run the stage, with changed parameters of `tune`; return its record."""
+    return corpus.run(tune_stage, INPUTS, OUTPUTS, tune=changes)
 
 
 def write_rows(path, count, seed, labels=2, pairs=False):

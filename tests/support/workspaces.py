@@ -16,7 +16,7 @@ from tasks.stage.contract import MARKER
 REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 CODE = ("flows", "model", "storage", "tasks")
-STAGES = ("local", "acquire", "sample")  # these tests are about how stages are run, not about what each does
+STAGES = ("local", "remote", "acquire", "sample")  # these tests are about how stages are run, not about what each does
 PROSE = (
     "the of and to in a is that for it was on are as with his they at be this from have or by one had not but what all "
     "were when we there can an your which their said if do will each about how up out them then she many some so these "
@@ -25,6 +25,7 @@ PROSE = (
     "market history science music garden letter winter summer morning evening journey question answer"
 )
 WORDS = PROSE.split()
+KEY = "tests:key"  # of the Prefect servers that tests start
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ class Workspace:
     @property
     def environment(self):
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-        served = {"PREFECT_API_URL": self.api} if self.api else {}
+        served = {"PREFECT_SERVER_API_AUTH_STRING": KEY}
+        if self.api:
+            served |= {"PREFECT_API_URL": self.api, "PREFECT_API_AUTH_STRING": KEY}
         return inherited | served | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200"}
 
     def start(self, *arguments, program="supmer", **options):
@@ -55,6 +58,10 @@ class Workspace:
             output, _ = process.communicate(timeout=300)
         assert process.returncode == expect, output
         return output
+
+    def run_with(self, settings, *arguments):
+        """Run the pipeline with settings KEY=VALUE, and return what it printed."""
+        return self.run("run", *arguments, *(part for setting in settings for part in ("-S", setting)))
 
     def git(self, *arguments):
         subprocess.run(["git", *arguments], cwd=self.root, check=True, capture_output=True)
@@ -104,6 +111,7 @@ def lay_out(root, models, stages=STAGES):
         ".dvcignore",
         ".gitignore",
         "dvc.yaml",
+        "forgotten.csv",
         "inputs.yaml",
         "inputs/README.md",
         "params.yaml",

@@ -1,13 +1,10 @@
 """`supmer run metatrain`, killed in mid-training and run again: the same prompt, byte for byte, and a story told."""
 
-import os
-import signal
-import time
-
 import orjson
 import pytest
 
 from storage.prompts.checkpoints import last_checkpoint
+from support.dying import kill_when
 from support.task_tables import write_tasks
 from support.training_room import COUNTS, save_models, write_centroids
 from support.vector_corpus import Corpus
@@ -43,17 +40,15 @@ def furnished(tmp_path_factory, prefect_api):
 
 
 def test_after_kill_9_in_mid_training_the_prompt_is_the_same_byte_for_byte(furnished):
-    settings = [part for setting in SETTINGS for part in ("-S", setting)]
-    told = furnished.run("run", *settings)
+    told = furnished.run_with(SETTINGS)
     assert "held-out loss" in told
     whole = {path.name: path.read_bytes() for path in (furnished.root / PROMPT).parent.iterdir()}
-    process = furnished.start("run", "--force", "metatrain", start_new_session=True)
     work = furnished.root / ".supmer/shards/metatrain/checkpoints"
-    deadline = time.monotonic() + 120
-    while not any(last_checkpoint(folder)[0] for folder in work.glob("*")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+
+    def has_checkpoint():
+        return any(last_checkpoint(folder)[0] for folder in work.glob("*"))
+
+    kill_when(has_checkpoint, furnished, "run", "--force", "metatrain")
     found = [one.step for folder in work.glob("*") if (one := last_checkpoint(folder)[0])]
     left = [step for step in found if 0 < step < 24]  # one of the variants may just have ended
     assert left

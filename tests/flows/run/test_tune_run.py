@@ -1,17 +1,11 @@
 """`supmer run tune`, killed in mid-tuning and run again: it goes on, and the prompts are the same, byte for byte."""
 
-import os
-import signal
-import time
-
 import orjson
 import pytest
 
 from storage.prompts.checkpoints import last_checkpoint
-from support.training_room import save_models
-from support.tuning_room import link_sets, write_learned, write_sets
-from support.vector_corpus import Corpus
-from support.workspaces import Workspace, lay_out
+from support.dying import kill_when
+from support.tuning_room import tuning_workspace
 
 SETS = ("movies", "products", "editorials", "tweets")
 SETTINGS = (
@@ -37,16 +31,7 @@ PROMPTS = "artifacts/tuned/movies"
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory, prefect_api):
     """A workspace whose only stage is tune, with what earlier stages would have left."""
-    root, models = tmp_path_factory.mktemp("tune"), save_models(tmp_path_factory.mktemp("models"))
-    lay_out(root, models, ["tune"])
-    Corpus(root, {}).link_models(models)
-    write_sets(root / "sets", SETS)
-    link_sets(root, root / "sets", SETS)
-    for seed, name in enumerate(("supmer", "without-mgr")):
-        write_learned(root / "artifacts/prompt" / name, 3, seed, regularized=name == "supmer")
-    workspace = Workspace(root, prefect_api)
-    workspace.git("init", "--quiet")
-    return workspace
+    return tuning_workspace(tmp_path_factory.mktemp("tune"), prefect_api, SETS, ("supmer", "without-mgr"))
 
 
 def prompts(workspace):
@@ -55,18 +40,16 @@ def prompts(workspace):
 
 
 def test_after_kill_9_in_mid_tuning_the_prompts_are_the_same_byte_for_byte(furnished):
-    settings = [part for setting in SETTINGS for part in ("-S", setting)]
-    told = furnished.run("run", *settings)
+    told = furnished.run_with(SETTINGS)
     assert "movies/supmer: 4 shots, seed 20: validation" in told
     whole = prompts(furnished)
     assert {name.partition("/")[0] for name in whole} == {"prefix-tuning", "pt", "supmer"}
-    process = furnished.start("run", "--force", "tune", start_new_session=True)
     work = furnished.root / ".supmer/shards/tune/checkpoints"
-    deadline = time.monotonic() + 120
-    while not any(last_checkpoint(folder)[0] for folder in work.glob("*/0")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+
+    def has_checkpoint():
+        return any(last_checkpoint(folder)[0] for folder in work.glob("*/0"))
+
+    kill_when(has_checkpoint, furnished, "run", "--force", "tune")
     left = [found.step for folder in work.glob("*/0") if (found := last_checkpoint(folder)[0])]
     assert left
     output = furnished.run("run", "--force", "tune")

@@ -12,6 +12,7 @@ import orjson
 import psutil
 import pytest
 
+from support.workspaces import KEY
 from tasks.stage import workers
 from tasks.stage.contract import Job
 
@@ -21,13 +22,12 @@ PROGRAM = textwrap.dedent("""
     import sys
     from pathlib import Path
     from flows.server import prefect_home
-    from flows.server.run_server import start_server
-    from flows.server.ready import wait_until_ready
+    from flows.server.run_server import await_server, start_server
 
     if __name__ == "__main__":
         root, function = Path(sys.argv[1]), sys.argv[2]
         prefect_home.prepare(root)
-        wait_until_ready(start_server(root, root / "server.log"), root / "server.log")
+        await_server(start_server(root, root / "server.log"), root / "server.log")
         import orjson
         from support import pool_shards
         from prefect.task_runners import ThreadPoolTaskRunner
@@ -54,6 +54,7 @@ def run(tmp_path, prefect_api):
         (tmp_path / "program.py").write_text(PROGRAM)
         environment = os.environ | {
             "PREFECT_API_URL": prefect_api,
+            "PREFECT_API_AUTH_STRING": KEY,
             "PREFECT_HOME": str(tmp_path / "home"),
             "PYTHONPATH": f"{TESTS}:{TESTS.parent}",
             "PREFECT_LOCAL_STORAGE_PATH": str(tmp_path / "results"),

@@ -7,14 +7,13 @@ import pytest
 from storage import paths
 from storage.prompts.prompt_artifact import prompt_hash, read_prompt
 from support.task_tables import write_tasks
-from support.training_room import COUNTS, save_backbone, write_centroids
-from support.tuning_room import link_sets, write_sets
+from support.training_room import COUNTS, save_models, write_centroids
+from support.tuning_room import link_sets, run_tune, write_sets
 from support.vector_corpus import Corpus
 from tasks.metatrain import stage as metatrain
 from tasks.methods import METHODS
-from tasks.tune import stage as tune
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_core")
 
 LEARNED = ["ppt", "unified-ppt", "metapt", "supmer-labeled", "supmer-mixed"]
 METATRAIN = {
@@ -40,15 +39,11 @@ TUNE = {
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    for role in ("backbone", "embedder"):
-        save_backbone(folder / role)
-    return folder
+    return save_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.mark.parametrize("template", ["sentinel", "instruction"])
-def test_every_learned_method_goes_from_tasks_to_scores(tmp_path, models, monkeypatch, template):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0})
+def test_every_learned_method_goes_from_tasks_to_scores(tmp_path, models, template):
     write_sets(tmp_path / "sets", ["first"])
     write_sets(tmp_path / "sets", ["pairs"], labels=3, pairs=True)
     write_sets(tmp_path / "sets", ["five"], labels=5)
@@ -69,8 +64,7 @@ def test_every_learned_method_goes_from_tasks_to_scores(tmp_path, models, monkey
     write_centroids(tmp_path / paths.CENTROIDS)
     outputs = [paths.PROMPTS, paths.TRAINING_STEPS, paths.HELD_OUT, paths.KINDS, paths.METATRAIN_PLOTS]
     corpus.run(metatrain, [paths.TASKS, paths.CENTROIDS, paths.BACKBONE], [*outputs, paths.METATRAIN_METRICS])
-    outputs = [paths.TUNED_PROMPTS, paths.COSTS, paths.CURVES, paths.PREDICTIONS, paths.SCORES, paths.TUNE_PLOTS]
-    corpus.run(tune, [paths.BACKBONE, paths.DATASETS, paths.PROMPTS], [*outputs, paths.TUNE_METRICS])
+    run_tune(corpus)
     metrics = json.loads((tmp_path / paths.TUNE_METRICS).read_text())
     assert {name: set(scores) for name, scores in metrics.items()} == {f"{one}, 2 shots": {*LEARNED} for one in names}
     for dataset, fields in (("first", 1), ("pairs", 2), ("five", 1)):

@@ -12,61 +12,31 @@ from storage.prompts.prefix_artifact import is_prefixes, prefixes_hash, read_pre
 from storage.prompts.prompt_artifact import read_prompt
 from support.meta_examples import bart
 from support.training_room import save_backbone
-from support.tuning_room import link_sets, write_sets
-from support.vector_corpus import Corpus, contents
+from support.tuning_room import furnish, tuning_corpus
+from support.tuning_room import run_tune as run
+from support.vector_corpus import contents
 from tasks.params.learning_schema import PLACES
 from tasks.peft.exchange import export_adapter
 from tasks.tune import stage as tune
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_core")
 
-INPUTS = [paths.BACKBONE, paths.DATASETS, paths.PROMPTS]
-OUTPUTS = [
-    paths.TUNED_PROMPTS,
-    paths.COSTS,
-    paths.CURVES,
-    paths.PREDICTIONS,
-    paths.SCORES,
-    paths.TUNE_METRICS,
-    paths.TUNE_PLOTS,
-]
 METHODS = ["prefix-tuning", "p-tuning-v2"]
 SMALL = {
-    "datasets": ["first"],
     "methods": METHODS,
     "prefix_tuning": {"length": 3, "hidden_size": 5, "learning_rates": [0.001, 0.01]},
     "p_tuning_v2": {"length": 2, "places": ["encoder", "cross"], "learning_rates": [0.1]},
-    "shots": 4,
-    "seeds": [10, 20],
-    "batch_size": 5,
-    "epochs": 2,
-    "evaluate_every": 2,
-    "max_length": 40,
 }
 
 
 @pytest.fixture(scope="module")
 def furniture(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("furniture")
-    for role in ("backbone", "embedder"):
-        save_backbone(folder / "models" / role)
-    write_sets(folder / "sets", ["first"])
-    return folder
+    return furnish(tmp_path_factory.mktemp("furniture"))
 
 
 @pytest.fixture
-def corpus(tmp_path, furniture, monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0})
-    params = {"tune": SMALL, "acquire": {"datasets": {"first": "path:x"}}, "metatrain": {"template": "sentinel"}}
-    made = Corpus(tmp_path, params)
-    made.link_models(furniture / "models")
-    link_sets(tmp_path, furniture / "sets", ["first"])
-    (tmp_path / paths.PROMPTS).mkdir(parents=True)
-    return made
-
-
-def run(corpus, **changes):
-    return corpus.run(tune, INPUTS, OUTPUTS, tune=changes)
+def corpus(tmp_path, furniture):
+    return tuning_corpus(tmp_path, furniture, SMALL)
 
 
 def test_both_methods_are_tuned_tested_and_kept(corpus):

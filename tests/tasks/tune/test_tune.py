@@ -12,47 +12,28 @@ from storage import paths
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import PromptArtifact, prompt_hash, read_prompt, write_prompt
 from support import added_method
-from support.training_room import save_models
-from support.tuning_room import link_sets, write_learned, write_sets
-from support.vector_corpus import Corpus, contents
+from support.tuning_room import OUTPUTS, PROTOCOL, furnish, tuning_corpus, write_learned, write_sets
+from support.tuning_room import run_tune as run
+from support.vector_corpus import contents
 from tasks import methods
 from tasks.params.schema import Params
-from tasks.tune import stage as tune
 from tasks.tune.plan import planned
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_core")
 
 SETS = ("first", "second", "third")
-INPUTS = [paths.BACKBONE, paths.DATASETS, paths.PROMPTS]
-OUTPUTS = [
-    paths.TUNED_PROMPTS,
-    paths.COSTS,
-    paths.CURVES,
-    paths.PREDICTIONS,
-    paths.SCORES,
-    paths.TUNE_METRICS,
-    paths.TUNE_PLOTS,
-]
 SMALL = {
-    "datasets": ["first"],
     "methods": ["pt", "supmer"],
-    "shots": 4,
-    "seeds": [10, 20],
     "learning_rates": [0.1, 1.0],
-    "batch_size": 5,
-    "epochs": 2,
-    "evaluate_every": 2,
-    "max_length": 40,
 }
-METATRAIN = {"prompt_tokens": 3, "variants": ["supmer", "without-mgr", "ppt"], "template": "sentinel"}
+METATRAIN = {"prompt_tokens": 3, "variants": ["supmer", "without-mgr", "ppt"]}
 
 
 @pytest.fixture(scope="module")
 def furniture(tmp_path_factory):
     """Models, labeled sets and learned prompts."""
     folder = tmp_path_factory.mktemp("furniture")
-    save_models(folder / "models")
-    write_sets(folder / "sets", SETS)
+    furnish(folder, SETS)
     write_sets(folder / "sets", ["pairs"], labels=3, pairs=True)
     for seed, name in enumerate(("supmer", "without-mgr", "ppt-sp", "ppt-ss")):
         write_learned(folder / "prompt" / name, 3, seed, regularized=name == "supmer")
@@ -60,18 +41,8 @@ def furniture(tmp_path_factory):
 
 
 @pytest.fixture
-def corpus(tmp_path, furniture, monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0})  # tiny models: threads would wait for each other
-    datasets = dict.fromkeys((*SETS, "pairs"), "path:x")
-    made = Corpus(tmp_path, {"tune": SMALL, "metatrain": METATRAIN, "acquire": {"datasets": datasets}})
-    made.link_models(furniture / "models")
-    link_sets(tmp_path, furniture / "sets", (*SETS, "pairs"))
-    shutil.copytree(furniture / "prompt", tmp_path / paths.PROMPTS)
-    return made
-
-
-def run(corpus, **changes):
-    return corpus.run(tune, INPUTS, OUTPUTS, tune=changes)
+def corpus(tmp_path, furniture):
+    return tuning_corpus(tmp_path, furniture, SMALL, (*SETS, "pairs"), METATRAIN)
 
 
 def query(corpus, text):
@@ -352,7 +323,7 @@ def test_a_new_method_needs_a_row_of_the_table_and_a_module_and_nothing_else(cor
     )
     monkeypatch.setitem(methods._BY_NAME, added.name, added)
     run(corpus, methods=["pt", added.name], seeds=[10])
-    assert added_method.settings == {"tune.epochs": SMALL["epochs"]}
+    assert added_method.settings == {"tune.epochs": PROTOCOL["epochs"]}
     scores = query(corpus, "SELECT method, score FROM scores WHERE chosen ORDER BY 1")
     assert scores[0] == (added.name, scores[1][1])  # it does as PT does
     assert (corpus.root / paths.TUNED_PROMPTS / "first" / added.name / "prompt.safetensors").is_file()

@@ -11,40 +11,25 @@ import duckdb
 import orjson
 import psutil
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from model.tuning.classifier import PromptedClassifier
 from storage import paths
 from storage.atomic import remove
 from storage.errors import InputError, TransientError
-from support.training_room import save_backbone
-from support.tuning_room import link_sets, write_sets
-from support.vector_corpus import Corpus, contents
+from support.tuning_room import furnish, tuning_corpus
+from support.tuning_room import run_tune as run
+from support.vector_corpus import contents
 from tasks.tune import stage as tune
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_core")
 
-INPUTS = [paths.BACKBONE, paths.DATASETS, paths.PROMPTS]
-OUTPUTS = [
-    paths.TUNED_PROMPTS,
-    paths.COSTS,
-    paths.CURVES,
-    paths.PREDICTIONS,
-    paths.SCORES,
-    paths.TUNE_METRICS,
-    paths.TUNE_PLOTS,
-]
 SETS = ["first", "second"]
 SMALL = {
-    "datasets": ["first"],
     "domains": {"source": "first", "targets": ["second"]},
     "methods": ["ft"],
     "fine_tuning": {"learning_rates": [0.001, 0.01]},
-    "shots": 4,
-    "seeds": [10, 20],
-    "batch_size": 5,
-    "epochs": 2,
-    "evaluate_every": 2,
-    "max_length": 40,
 }
 CURVE = "seed, learning_rate, step, train_loss, validation_loss"
 KEPT = {"fine_tuning": {"learning_rates": [0.001, 0.01], "keep": True}}
@@ -52,26 +37,12 @@ KEPT = {"fine_tuning": {"learning_rates": [0.001, 0.01], "keep": True}}
 
 @pytest.fixture(scope="module")
 def furniture(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("furniture")
-    for role in ("backbone", "embedder"):
-        save_backbone(folder / "models" / role)
-    write_sets(folder / "sets", SETS)
-    return folder
+    return furnish(tmp_path_factory.mktemp("furniture"), SETS)
 
 
 @pytest.fixture
-def corpus(tmp_path, furniture, monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0})
-    acquire = {"datasets": dict.fromkeys(SETS, "path:x")}
-    made = Corpus(tmp_path, {"tune": SMALL, "acquire": acquire, "metatrain": {"template": "sentinel"}})
-    made.link_models(furniture / "models")
-    link_sets(tmp_path, furniture / "sets", SETS)
-    (tmp_path / paths.PROMPTS).mkdir(parents=True)
-    return made
-
-
-def run(corpus, **changes):
-    return corpus.run(tune, INPUTS, OUTPUTS, tune=changes)
+def corpus(tmp_path, furniture):
+    return tuning_corpus(tmp_path, furniture, SMALL, SETS)
 
 
 def rows(corpus, table, columns, where="true"):
@@ -156,12 +127,21 @@ def test_a_new_test_set_is_tested_although_the_weights_are_gone(corpus):
     assert {name for (name,) in rows(corpus, paths.PREDICTIONS, "tested_on")} == {*SETS}
 
 
+def test_in_bfloat16_the_weights_kept_are_the_float32_master_weights(corpus):
+    run(corpus, precision="bfloat16", **KEPT)
+    folder = corpus.root / paths.TUNED_PROMPTS / "first/ft"
+    weights = load_file(folder / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+    assert any(not weight.equal(weight.bfloat16().float()) for weight in weights.values())
+    assert orjson.loads((folder / "supmer.json").read_bytes())["downstream"]["precision"] == "bfloat16"
+
+
 class KilledError(BaseException):
     pass
 
 
-@pytest.mark.parametrize("dies_at", [2, 5, 13])
-def test_an_interrupted_run_goes_on_and_gives_the_same_bits(corpus, monkeypatch, dies_at):
+@pytest.mark.parametrize(("dies_at", "precision"), [(2, "float32"), (5, "bfloat16"), (13, "float32")])
+def test_an_interrupted_run_goes_on_and_gives_the_same_bits(corpus, monkeypatch, dies_at, precision):
     from model.tuning.fine_tuner import FineTuner
 
     taken = 0
@@ -176,9 +156,9 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_bits(corpus, monkeypatch,
     plain = FineTuner.advance
     monkeypatch.setattr(FineTuner, "advance", dies)
     with pytest.raises(KilledError):
-        run(corpus, checkpoint_seconds=1e-6, **KEPT)
+        run(corpus, checkpoint_seconds=1e-6, precision=precision, **KEPT)
     monkeypatch.setattr(FineTuner, "advance", plain)
-    run(corpus, checkpoint_seconds=1e-6, **KEPT)
+    run(corpus, checkpoint_seconds=1e-6, precision=precision, **KEPT)
     resumed = contents(corpus.root / paths.TUNED_PROMPTS), predictions(corpus)
     remove(corpus.root / ".supmer")
     run(corpus, checkpoint_seconds=60, **KEPT)

@@ -8,58 +8,26 @@ from model.tuning.classifier import PromptedClassifier
 from storage import paths
 from storage.atomic import remove
 from storage.errors import InputError
-from support.training_room import save_backbone
-from support.tuning_room import link_sets, write_sets
-from support.vector_corpus import Corpus, contents
-from tasks.tune import stage as tune
+from support.tuning_room import furnish, tuning_corpus
+from support.tuning_room import run_tune as run
+from support.vector_corpus import contents
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_core")
 
-INPUTS = [paths.BACKBONE, paths.DATASETS, paths.PROMPTS]
-OUTPUTS = [
-    paths.TUNED_PROMPTS,
-    paths.COSTS,
-    paths.CURVES,
-    paths.PREDICTIONS,
-    paths.SCORES,
-    paths.TUNE_METRICS,
-    paths.TUNE_PLOTS,
-]
 SMALL = {
-    "datasets": ["first"],
     "methods": ["lora"],
     "lora": {"rank": 2, "alpha": 4, "learning_rates": [0.01, 0.03], "micro_batch": 3},
-    "shots": 4,
-    "seeds": [10, 20],
-    "batch_size": 5,
-    "epochs": 2,
-    "evaluate_every": 2,
-    "max_length": 40,
 }
 
 
 @pytest.fixture(scope="module")
 def furniture(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("furniture")
-    for role in ("backbone", "embedder"):
-        save_backbone(folder / "models" / role)
-    write_sets(folder / "sets", ["first"])
-    return folder
+    return furnish(tmp_path_factory.mktemp("furniture"))
 
 
 @pytest.fixture
-def corpus(tmp_path, furniture, monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0})
-    params = {"tune": SMALL, "acquire": {"datasets": {"first": "path:x"}}, "metatrain": {"template": "sentinel"}}
-    made = Corpus(tmp_path, params)
-    made.link_models(furniture / "models")
-    link_sets(tmp_path, furniture / "sets", ["first"])
-    (tmp_path / paths.PROMPTS).mkdir(parents=True)
-    return made
-
-
-def run(corpus, **changes):
-    return corpus.run(tune, INPUTS, OUTPUTS, tune=changes)
+def corpus(tmp_path, furniture):
+    return tuning_corpus(tmp_path, furniture, SMALL)
 
 
 def test_the_adapter_is_kept_and_peft_gives_the_numbers_of_our_classifier(corpus, furniture):
