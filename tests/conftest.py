@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -11,8 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from flows.server.access import SERVER_KEY
+from flows.server.kept_server import reserve, start_kept
+from flows.server.run_server import LEAN
 from flows.workspace import QUIET
 from support.made_once import made_once
+from support.workspaces import KEY
 
 READY_SECONDS = 300  # the first start migrates a database, and other tests may run beside it
 # Before torch is imported, here and in the processes that tests start: threads that wait by spinning take the cores
@@ -78,6 +81,12 @@ def one_thread():
 
 
 @pytest.fixture
+def one_core(one_thread, monkeypatch):
+    """For stages that run tiny models: they see one core, and so take one thread."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0})
+
+
+@pytest.fixture
 def params_file(tmp_path, monkeypatch):
     """A small params.yaml in the working directory."""
     from support.parameter_file import MINIMAL
@@ -91,21 +100,14 @@ def params_file(tmp_path, monkeypatch):
 @contextmanager
 def serving(home):
     """Prefect's API on a database in `home`, by its address."""
-    environment = os.environ | QUIET | {"PREFECT_HOME": str(home)}
-    with (
-        (home / "server.log").open("wb") as log,
-        subprocess.Popen(
-            [sys.executable, "-m", "flows.server.run_server"],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-        ) as server,
-    ):
-        api = f"http://127.0.0.1:{int(server.stdout.readline())}/api"
-        wait_until_ready(api)
-        yield api
-        server.stdin.close()
+    environment = QUIET | {"PREFECT_HOME": str(home), SERVER_KEY: KEY}
+    server = start_kept("flows.server.run_server", home / "server.log", reserve(0), **environment, **LEAN)
+    try:
+        wait_until_ready(server.access.api)
+        yield server.access.api
+    finally:
+        server.let_go()
+        server.process.wait()
 
 
 def wait_until_ready(api):

@@ -30,6 +30,37 @@ def override(document: Document, assignments: Iterable[str]) -> Document:
     return document
 
 
+def reset(document: Document, keys: Iterable[str], values: dict[str, Any]) -> Document:
+    """Return the document with each key as it is in `values`, not yet checked by the schema.
+
+    A key that `values` does not have is removed. Raise InputError for a key that the schema or the document lacks.
+    """
+    for key in keys:
+        path = _split(f"{key}=")[0]
+        entry, known = _at(values, path), _at(document.values, path)
+        if known is _ABSENT:
+            raise InputError(f"{key}: is not set in {document.name}: `supmer params show` lists the keys")
+        document = _removed(document, path) if entry is _ABSENT else _assigned(document, path, entry, shown(entry))
+    return document
+
+
+_ABSENT = object()
+
+
+def _at(values: Any, path: KeyPath) -> Any:
+    for name in path:
+        if not isinstance(values, dict) or name not in values:
+            return _ABSENT
+        values = values[name]
+    return values
+
+
+def _removed(document: Document, path: KeyPath) -> Document:
+    """Return the document without one entry of a mapping; its parent is written anew, on the parent's line."""
+    parent = {name: value for name, value in _at(document.values, path[:-1]).items() if name != path[-1]}
+    return _assigned(document, path[:-1], parent, shown(parent))
+
+
 def _assigned(document: Document, path: KeyPath, value: Any, written: str) -> Document:
     refusal = f"-S: {'.'.join(path)}: cannot be set where it stands in {document.name}: edit the file by hand"
     try:
