@@ -34,6 +34,7 @@ VERBS = {
     "verify": "hash every output again and compare it with dvc.lock",
     "predict": "label new texts with a tuned prompt",
     "evaluate": "measure a tuned prompt on a labeled file: accuracy, macro F1, confusion matrix, calibration",
+    "ship": "write a learned prompt with its provenance as a folder to keep with a project",
     "export": "convert a prompt to a Hugging Face PEFT adapter",
     "import": "convert a Hugging Face PEFT adapter to a prompt",
     "import-official": "convert the prompt and regularizer that the paper's authors released",

@@ -59,9 +59,10 @@ REPORT_PAGE = f"{REPORT}/index.html"
 REPORT_TEXT = f"{REPORT}/report.md"
 REPORT_METRICS = f"{REPORT}/metrics.json"
 
-# Under version control: the documents that must never be used, and the certificates of forgetting them.
+# Under version control: the documents that must never be used, the certificates of forgetting them, prompts.
 FORGOTTEN = "forgotten.csv"
 CERTIFICATES = Path("lineage", "forgotten")
+SHIPPED_PROMPTS = "prompts"  # learned prompts with their provenance, a folder for each
 
 # The program's own files.
 EVENTS = Path("lineage", "events.jsonl")

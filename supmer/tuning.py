@@ -94,6 +94,7 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
     output: str | Path,
     *,
     backbone: str | Path | None = None,
+    prompt: str | Path | None = None,
     start: str | Path = _START,
     method: str | None = None,
     template: str | None = None,
@@ -126,14 +127,16 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
         labels: the label of each example, all names or all integers.
         output: folder for the prompt; must not exist yet.
         backbone: the folder of a T5 model or of a workspace; None: the workspace around the working directory.
-        start: "vocabulary" (rows of random words), "normal" (noise), or the folder of a prompt.
+        prompt: the folder of a prompt to start from, for example one in prompts/.
+        start: without a prompt: "vocabulary" (rows of random words) or "normal" (noise); the folder of a prompt works
+            here too.
         method: a method of the result tables instead of a start, for example "prefix-tuning" or "p-tuning-v2"; one
             that starts from a learned prompt finds it in the workspace.
         template: text with `{fields}`, and with `<X>` where plain T5 fills in a word; None: the texts and a question.
         words: the word that the model says for each label; None: the label's name.
         test: texts and labels to test on.
-        form: "sentinel" for plain T5, "instruction" for instruction-tuned models; None: the form of the prompt in
-            `start`, or else "sentinel".
+        form: "sentinel" for plain T5, "instruction" for instruction-tuned models; None: the form of the starting
+            prompt, or else "sentinel".
         shots: number of examples of each label to train on, and again to validate on.
         seeds: each seed makes one draw of the examples.
         learning_rates: tried for every seed; None: the paper's for prompts, or those of the method.
@@ -141,8 +144,7 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
         batch_size: number of examples in a step.
         evaluate_every: number of steps between evaluations; the best prompt is kept.
         max_length: the length of the longest input, in tokens, without the prompt.
-        prompt_tokens: number of rows of the prompt, or of positions of a prefix; if `start` is a prompt, its own
-            number counts.
+        prompt_tokens: number of rows of the prompt, or of positions of a prefix; a starting prompt has its own number.
         precision: of the backbone's products: "float32", "bfloat16", or "auto" for bfloat16 where the device computes
             in it. A UserWarning says what bfloat16 costs on a device without units for it.
         work: folder for checkpoints; after an interruption the same call continues from them. None: none are kept.
@@ -153,7 +155,7 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
     plain = _dataset(texts, labels, test, Wording(template, _word_of(words), max_length))
     tokens = positive("prompt_tokens", prompt_tokens)
     root, given = _place(backbone)
-    chosen = _method(start, method, tokens, root, len(plain.form.fields))
+    chosen = _method(_chosen_start(start, prompt), method, tokens, root, len(plain.form.fields))
     dataset, row = asked_by(chosen.row, plain), METHODS.get(chosen.row)
     source = read_manifest(root / ACQUIRED)[0] if given is None else folder_source(given)
     choice = choose(cast("WantedPrecision", one_of("precision", precision, get_args(WantedPrecision))), device())
@@ -210,13 +212,20 @@ def _word_of(words: Mapping[str, str] | None) -> dict[str, str] | None:
     return None if words is None else {str(label): word for label, word in words.items()}
 
 
+def _chosen_start(start: str | Path, prompt: str | Path | None) -> str | Path:
+    if prompt is not None and start != _START:
+        raise InputError("start and prompt: a tuning starts from the one or the other: leave one out")
+    return start if prompt is None else Path(prompt)
+
+
 def _method(start: str | Path, method: str | None, tokens: int, root: Path, fields: int) -> OwnMethod:
     """Return the method with its start."""
     if method is not None:
         if start != _START:
             raise InputError("start and method: a tuning starts from the one or the other: leave one out")
-        if method in METHODS and METHODS[method].trains == "nothing":
-            raise InputError(f"method {method}: trains nothing: there is nothing to tune")
+        if method in METHODS and not METHODS[method].keeps_result:
+            why = "trains nothing" if METHODS[method].trains == "nothing" else "is there to compare with"
+            raise InputError(f"method {method}: {why}, no prompt comes of it: the command `supmer tune` tests it")
         return table_method(method, tokens, root / paths.PROMPTS, fields)
     if start in INITIALIZATIONS:
         return table_method(INITIALIZATIONS[str(start)], tokens, root, fields)

@@ -19,6 +19,7 @@ SUPMER = "supmer"
 PAIRS, SINGLES = "sp", "ss"  # formats like sets of two texts and of one text; PPT has a prompt for each
 PROMPT_TUNING, _PREFIX_TUNING = "tasks.tune.prompt_tuning", "tasks.tune.prefix_tuning"
 _INFERENCE, _FINE_TUNING = "tasks.tune.inference", "tasks.weights.fine_tuning"
+_STRENGTHS = "tune.logistic_regression.strengths"
 KEEP = "tune.fine_tuning.keep"  # the key that says whether trained weights are kept
 
 
@@ -26,6 +27,7 @@ class Group(StrEnum):
     """The groups of rows, in the paper's order, which a line of the table separates."""
 
     INFERENCE = "inference"
+    CLASSIFIERS = "classifiers"
     MORE_PARAMETERS = "more parameters"
     SAME_PARAMETERS = "same parameters"
     OURS = "ours"
@@ -81,8 +83,8 @@ class Method:
         short: its name in plots.
         group: the group of rows that it belongs to.
         start: the start of training: drawn from a normal distribution or from the vocabulary, a prompt that
-            `metatrain` learned, or the backbone alone.
-        trains: the parameters that tuning changes.
+            `metatrain` learned, one that is shipped in prompts/, or the backbone alone.
+        trains: the parameters that tuning changes; a `classifier` takes features of texts, without the backbone.
         examples: the use of the few labeled examples: to train, as demonstrations in the input, or none.
         asks: the form of downstream questions: the set's own template, or multiple choice with letters.
         module: the module that tunes and evaluates the method; empty while it is not built.
@@ -90,6 +92,7 @@ class Method:
         card: the sentence about its training in the model card of its prompt.
         learning_rates: the key of the learning rates that tuning tries.
         settings: keys of further parameters that its tuning depends on.
+        embeds: True if it uses the sentence embedder.
         package: a package that it needs, which the extra with the method's name installs; empty if none.
         paper_name: the name of its row in paper_figures.txt, if that differs.
         drawn: its rank among the lines of a plot.
@@ -100,8 +103,8 @@ class Method:
     title: str
     short: str
     group: Group
-    start: Literal["normal", "vocabulary", "learned", "nothing"]
-    trains: Literal["nothing", "prompt", "prefixes", "weights", "adapter"] = "prompt"
+    start: Literal["normal", "vocabulary", "learned", "shipped", "nothing"]
+    trains: Literal["nothing", "classifier", "prompt", "prefixes", "weights", "adapter"] = "prompt"
     examples: Literal["training", "demonstrations", "none"] = "training"
     asks: Literal["template", "choice"] = "template"
     module: str = PROMPT_TUNING
@@ -109,6 +112,7 @@ class Method:
     card: str = "Learned once from unlabeled text by SUPMER (self-supervised meta-prompt learning)"
     learning_rates: str = "tune.learning_rates"
     settings: tuple[str, ...] = ()
+    embeds: bool = False
     package: str = ""
     paper_name: str = ""
     drawn: Drawn = Drawn.LATE
@@ -118,6 +122,11 @@ class Method:
     def is_built(self) -> bool:
         """True if it can be tuned or evaluated."""
         return bool(self.module)
+
+    @property
+    def keeps_result(self) -> bool:
+        """True if what it trains is worth keeping for new texts; a classifier is there to compare with."""
+        return self.trains not in ("nothing", "classifier")
 
     @property
     def is_ours(self) -> bool:
@@ -150,6 +159,15 @@ _ROWS = (
     Method(
         "few-shot", "Few-shot inference", "Few-shot", Group.INFERENCE, "nothing", "nothing", "demonstrations",
         module=_INFERENCE,
+    ),
+    # No methods of the paper: what a practical person would try first.
+    Method(
+        "tfidf", "TF–IDF + logistic regression", "TF–IDF", Group.CLASSIFIERS, "nothing", "classifier",
+        module="tasks.classifiers.tfidf", learning_rates=_STRENGTHS,
+    ),
+    Method(
+        "embedding", "Sentence embedding + logistic regression", "Embedding", Group.CLASSIFIERS, "nothing",
+        "classifier", module="tasks.classifiers.embedding", learning_rates=_STRENGTHS, embeds=True,
     ),
     Method(
         "prefix-tuning", "Prefix-Tuning", "Prefix", Group.MORE_PARAMETERS, "normal", "prefixes", module=_PREFIX_TUNING,
@@ -202,6 +220,10 @@ _ROWS = (
         SUPMER, "SUPMER", "SUPMER", Group.OURS, "learned", drawn=Drawn.FIRST, meta_training=MetaTraining(),
         summarized=True,
     ),
+    Method(
+        "supmer-shipped", "SUPMER (shipped prompt)", "shipped", Group.OURS, "shipped", drawn=Drawn.FIRST,
+        settings=("tune.shipped_prompt",), summarized=True,
+    ),
     _ablation("only-sp", "SUPMER (only sp)", "only sp", MetaTraining(formats=("sp",))),
     _ablation("only-mc", "SUPMER (only mc)", "only mc", MetaTraining(formats=("mc",))),
     _ablation("only-ss", "SUPMER (only ss)", "only ss", MetaTraining(formats=("ss",))),
@@ -237,7 +259,7 @@ META_TRAINED: Mapping[str, MetaTraining] = MappingProxyType(
 """How the prompt of each method that has one is learned: what `metatrain.variants` may name."""
 
 INITIALIZATIONS: Mapping[str, str] = MappingProxyType(
-    {row.start: row.name for row in reversed(_ROWS) if row.trains == "prompt" and row.start != "learned"}
+    {row.start: row.name for row in reversed(_ROWS) if row.start in ("normal", "vocabulary") and row.trains == "prompt"}
 )
 """The method of prompt tuning from each start that needs no learned prompt, the usual start first."""
 

@@ -35,9 +35,12 @@ Examples:
 def command(artifact: str | None, *, as_json: bool) -> None:
     """Print what ARTIFACT was made from: stages, parameters, code and inputs, down to sources with hash and licence.
 
-    ARTIFACT is an output of dvc.yaml, a file inside one, or a stage. Without it, list the artifacts.
+    ARTIFACT is an output of dvc.yaml, a file inside one, a stage, or the folder of a shipped prompt. Without it, list
+    the artifacts.
     """
     here = Path.cwd()
+    if artifact is not None and _print_shipped(here / artifact, artifact, as_json=as_json):
+        return
     root = enter()
     from storage.lineage.ancestry import Ancestry, file_md5_in, resolve
     from storage.lockfile import read_pipeline
@@ -59,6 +62,31 @@ def command(artifact: str | None, *, as_json: bool) -> None:
     printed: set[str] = set()
     for tree in trees:
         _print_artifact(tree, "", "", printed)
+
+
+def _print_shipped(folder: Path, name: str, *, as_json: bool) -> bool:
+    """Print the provenance that a shipped prompt carries; return False if the folder holds none."""
+    from storage.prompts.shipped_prompt import DOCUMENTS, shipping_record
+
+    record = shipping_record(folder)
+    if record is None:
+        return False
+    if as_json:
+        click.echo(json.dumps(record, indent=2))
+        return True
+    learned = record["learned"]
+    when = f", learned {str(learned['time'])[:10]}" if learned.get("time") else ""
+    click.echo(f"{click.style(printable(name), bold=True)}  shipped prompt {printable(record['variant'])}{when}")
+    for source in record["sources"]:
+        spec, licence = printable(source["spec"]), printable(source["licence"])
+        click.echo(f"  {source['role']} {printable(source['name'])}: {spec}, licence {licence}")
+        for file in source["files"][:SHOWN_FILES]:
+            click.echo(f"    {printable(file['name'])}  {size(file['bytes'])}, sha256 {file['sha256']}")
+        if len(source["files"]) > SHOWN_FILES:
+            click.echo(f"    … and {len(source['files']) - SHOWN_FILES} more files (--json lists them)")
+    click.echo(f"  {record['documents']:,} documents: supmer sql \"FROM '{printable(name)}/{DOCUMENTS}'\"")
+    click.echo("  parameters: --json lists them")
+    return True
 
 
 def _list(pipeline: Pipeline, *, as_json: bool) -> None:

@@ -29,6 +29,7 @@ Examples:
   supmer tune --data my.jsonl --text review --label stars --output my-prompt
   supmer tune --data my.csv --text title --text body --label topic --prompt artifacts/prompt/supmer --output my-prompt
   supmer tune --data my.jsonl --text review --label stars --method p-tuning-v2 --output my-prefixes
+  supmer tune --data my.jsonl --text review --label stars --method tfidf
   supmer tune --data my.jsonl --text review --label stars --template "{review} It was" \\
       --verbalizer 1=terrible,5=great --seeds 10,20 --learning-rates 0.1,0.3 --output my-prompt
 """
@@ -85,12 +86,13 @@ def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> N
         click.echo(f"warning: {warning}", err=True)
     rows = _tuned(own, output)
     _print(rows)
-    if own.trains:
+    if own.keeps_result:
         kept = METHODS[own.method.row].trains if own.method.row else "prompt"
         said = f"the {kept} of the seed with the best validation score"
         click.echo(f"{output}: {said}; `supmer predict --prompt {output} --data FILE`")
     else:
-        click.echo(f"{own.method.name} trains nothing: {output} is not written")
+        why = "is there to compare with" if own.trains else "trains nothing"
+        click.echo(f"{own.method.name} {why}: {output} is not written")
 
 
 def _parsed(options: dict[str, Any]) -> dict[str, str] | None:
@@ -148,7 +150,7 @@ def _own(root: Path, params: Params, options: dict[str, Any], plain: LabeledData
     from model.device import device
     from model.t5.precision import choose
     from storage.sources.source import read_manifest
-    from tasks.tune.own_backbone import backbone_about, folder_source, template_form
+    from tasks.tune.own_backbone import backbone_about, folder_source, template_form, workspace_embedder
     from tasks.tune.own_data import OwnTuning
     from tasks.tune.plan import Tuning
     from tasks.tune.tokenized_form import asked_by
@@ -184,6 +186,7 @@ def _own(root: Path, params: Params, options: dict[str, Any], plain: LabeledData
         about=backbone_about(source, method.start, method.prompt, folder),
         work=root / paths.OWN_TUNING,
         checkpoint_seconds=tune.checkpoint_seconds,
+        embedder=workspace_embedder(root) if row and row.embeds else None,
     )
     return own, choice
 
@@ -214,6 +217,8 @@ def _started(own: OwnTuning) -> str:
     runs = len(own.seeds) * len(own.tuning.learning_rates)
     if not own.trains:
         return f"{own.method.name}, {own.tuning.form} template"
+    if own.method.row and METHODS[own.method.row].trains == "classifier":
+        return f"{runs} fits of {own.method.name}"
     if own.method.row and METHODS[own.method.row].trains in ("weights", "adapter"):
         return f"{runs} runs of {own.method.name} one after the other, {own.tuning.form} template"
     return f"{runs} runs together from {own.method.start_name}, {own.tuning.form} template"

@@ -36,7 +36,9 @@ Examples:
 @click.option("--memory-mb", type=click.IntRange(min=64), default=2048, show_default=True, help="DuckDB's memory.")
 @click.option("--json", "as_json", is_flag=True, help="Print findings as JSON.")
 def command(*, whole_cache: bool, memory_mb: int, as_json: bool) -> None:
-    """Re-hash outputs, sources and cached objects, and check that datasets agree; exit with 1 if anything is wrong.
+    """Re-hash outputs, sources, cached objects and the prompts in prompts/; exit with 1 if anything is wrong.
+
+    Datasets must agree with each other too.
 
     An output of another version, as after `git checkout`, is stale and not wrong; `supmer run` restores it.
     """
@@ -72,7 +74,12 @@ def _summary(pipeline: Pipeline, outputs: int, harmless: list[Finding]) -> str:
     rest = f"; not made yet: {', '.join(unmade)}" if unmade else ""
     stale = {finding.path for finding in harmless if finding.kind == "stale"}
     whole = outputs - sum(output.path in stale for stage in pipeline.current() for output in stage.outputs)
-    return f"verified: {whole} outputs of {len(pipeline.current())} stages are whole{_stale(harmless)}{rest}"
+    from storage.prompts.shipped_prompt import shipped_folders
+
+    shipped = len(shipped_folders(pipeline.root))
+    prompts = f", {shipped} shipped prompt{'' if shipped == 1 else 's'} too" if shipped else ""
+    verified = f"verified: {whole} outputs of {len(pipeline.current())} stages are whole{prompts}"
+    return f"{verified}{_stale(harmless)}{rest}"
 
 
 def _stale(harmless: list[Finding]) -> str:
@@ -81,6 +88,7 @@ def _stale(harmless: list[Finding]) -> str:
 
 
 def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Finding]:
+    from storage.checks.shipped_prompts import verify_shipped
     from storage.checks.verification import (
         verify_cache,
         verify_cached,
@@ -96,6 +104,7 @@ def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Find
         verify_outputs(pipeline, _progress("outputs")),
         verify_cached(pipeline),
         verify_sources(pipeline, _progress("sources")),
+        verify_shipped(root),
     ]
     if whole_cache:
         checks.append(verify_cache(root, _progress("cache")))

@@ -24,7 +24,13 @@ from storage.errors import InputError
 from storage.prompts.local_backbone import backbone_folder
 from storage.prompts.prefix_artifact import PrefixArtifact, is_prefixes, read_prefixes
 from storage.prompts.prompt_artifact import PromptArtifact, read_prompt
-from storage.prompts.weights_artifact import is_adapter, is_weights, kept_weights, read_adapter_description
+from storage.prompts.weights_artifact import (
+    is_adapter,
+    is_weights,
+    kept_weights,
+    read_adapter_description,
+    refuse_classifier,
+)
 
 Texts = str | Sequence[str] | Mapping[str, str]
 """An example: its text, or all its texts, in order or by name, if the template has several fields."""
@@ -102,6 +108,7 @@ class PromptedClassifier:
                 computes in it. A UserWarning says what bfloat16 costs on a device without units for it.
         """
         folder = Path(folder)
+        refuse_classifier(folder)
         if is_weights(folder):
             if backbone is not None:
                 raise InputError(f"{folder}: holds trained weights, which need no other backbone: leave it out")

@@ -5,11 +5,18 @@ from typing import Any
 
 from storage.prompts.prefix_artifact import is_prefixes, read_prefixes
 from storage.prompts.prompt_artifact import read_prompt
-from storage.prompts.weights_artifact import is_adapter, is_weights, kept_weights, read_adapter_description
+from storage.prompts.weights_artifact import (
+    is_adapter,
+    is_weights,
+    kept_weights,
+    read_adapter_description,
+    refuse_classifier,
+)
 
 
 def description_of(folder: Path) -> dict[str, Any]:
     """Return the description of a tuned folder; raise InputError if it is none."""
+    refuse_classifier(folder)
     if is_weights(folder):
         return kept_weights(folder)
     if is_adapter(folder):

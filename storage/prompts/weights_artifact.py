@@ -15,7 +15,7 @@ from storage.errors import InputError, first_line
 from storage.prompts.prompt_artifact import CARD, CONFIG, VERSION
 
 DESCRIPTION = "supmer.json"
-WEIGHTS_KIND, ADAPTER_KIND = "supmer-weights", "supmer-lora"
+WEIGHTS_KIND, ADAPTER_KIND, CLASSIFIER_KIND = "supmer-weights", "supmer-lora", "supmer-classifier"
 
 
 def is_weights(folder: Path) -> bool:
@@ -26,6 +26,14 @@ def is_weights(folder: Path) -> bool:
 def is_adapter(folder: Path) -> bool:
     """Return True if a folder holds a tuned LoRA adapter."""
     return bool(_kind(folder) == ADAPTER_KIND)
+
+
+def refuse_classifier(folder: Path) -> None:
+    """Raise InputError if a folder holds a linear classifier, which does not use the backbone."""
+    if _kind(folder) == CLASSIFIER_KIND:
+        raise InputError(
+            f"{folder}: holds a linear classifier, which is there to compare with: give the folder of a tuned prompt"
+        )
 
 
 def _kind(folder: Path) -> Any:

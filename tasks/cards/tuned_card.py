@@ -10,11 +10,11 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>|#])")
 def tuned_card(downstream: Record, kind: str, what: str) -> str:
     """Return the card of a prompt tuned on a few labeled examples; `what` says what its file holds."""
     labels = ", ".join(
-        f"{_plain(label)} (“{_plain(word)}”)"
+        f"{plain(label)} (“{plain(word)}”)"
         for label, word in zip(downstream["labels"], downstream["words"], strict=True)
     )
     dead = "" if downstream["status"] == "ok" else f" The run was marked {downstream['status']}."
-    return f"""# {kind} for {_plain(downstream["dataset"])}, tuned on {downstream["shots"]} examples per label
+    return f"""# {kind} for {plain(downstream["dataset"])}, tuned on {downstream["shots"]} examples per label
 
 {what} of
 {downstream["backbone"]["source"]}. It fits this backbone only.{dead}
@@ -45,6 +45,6 @@ whatever the backbone carries, biases included.
 """
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return text from data, in which nothing is markup, on one line."""
     return _MARKUP.sub(r"\\\1", " ".join(text.split()))

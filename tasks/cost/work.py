@@ -231,6 +231,8 @@ def tune(plan: Plan) -> Work:
     operations = {FORWARD: 0.0, PASS: 0.0}
     tokens, runs = 0.0, 0
     for entry in planned(plan.params, "float32"):
+        if METHODS[entry.tuning.method].trains == "classifier":  # it takes seconds
+            continue
         length = entry.tuning.prompt_tokens + labeled_tokens(plan.params, entry.tuning.dataset, entry.tuning.max_length)
         steps, trained_rows, asked = _rows(plan, entry)
         passes = 3 if METHODS[entry.tuning.method].trains == "weights" else 2  # weights have gradients of their own

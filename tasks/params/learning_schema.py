@@ -259,6 +259,16 @@ class FineTuningParams(ParamGroup):
     )
 
 
+class LogisticRegressionParams(ParamGroup):
+    """Logistic regression on TF–IDF (the method `tfidf`) or on sentence vectors (`embedding`), by scikit-learn."""
+
+    strengths: Annotated[list[Rate], Distinct] = Field(
+        [0.1, 1.0, 10.0, 100.0],
+        min_length=1,
+        description="C, the inverse of the penalty's weight; the best on validation is kept",
+    )
+
+
 class LoraParams(ParamGroup):
     """LoRA (the method `lora`): small matrices beside those of the attention layers, by the library PEFT."""
 
@@ -280,6 +290,9 @@ class TuneParams(ParamGroup):
     methods: Annotated[list[Method], Distinct] = Field(
         ["pt", "supmer"], min_length=1, description="Rows of the result table: initializations, baselines, inference"
     )
+    shipped_prompt: Name | None = Field(
+        None, description="Folder in prompts/ from which the method supmer-shipped starts; null: none"
+    )
     shots: Count = Field(16, description="K, examples per label for training, and as many for validation")
     shot_sweep: Annotated[list[Count], Distinct] = Field([], description="Further K to measure; empty: none")
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=SEEDS)]], Distinct] = Field(
@@ -288,6 +301,7 @@ class TuneParams(ParamGroup):
     learning_rates: Annotated[list[Rate], Distinct] = Field(
         [0.1, 0.2, 0.3], min_length=1, description="Learning rates of prompts; the best on validation is kept"
     )
+    logistic_regression: LogisticRegressionParams = defaults(LogisticRegressionParams)
     prefix_tuning: PrefixTuningParams = defaults(PrefixTuningParams)
     p_tuning_v2: PTuningV2Params = defaults(PTuningV2Params)
     fine_tuning: FineTuningParams = defaults(FineTuningParams)
@@ -306,8 +320,11 @@ class TuneParams(ParamGroup):
     )
 
     def problems(self) -> Iterator[Impossible]:
-        """Yield the methods that are not built."""
+        """Yield the methods that are not built, and one whose prompt is not named."""
         for method in self.methods:
+            if METHODS[method].start == "shipped" and self.shipped_prompt is None:
+                text = f"names {method}, which needs a folder of prompts/, but tune.shipped_prompt = null"
+                yield impossible("tune.methods", self.methods, text, "tune.shipped_prompt")
             if not METHODS[method].is_built:
                 yield impossible("tune.methods", self.methods, f"names {method}, which is not built yet: leave it out")
 

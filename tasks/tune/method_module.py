@@ -30,6 +30,14 @@ class TestSet:
 
 
 @dataclass(frozen=True)
+class Embedder:
+    """The sentence embedder: its folder, and the hash of its files."""
+
+    folder: Path
+    hash: str
+
+
+@dataclass(frozen=True)
 class TuningJob:
     """Seeds of one dataset that one method tunes together.
 
@@ -46,6 +54,8 @@ class TuningJob:
         start: the start that a user gave; None for the method's own.
         start_name: the name of the start in messages.
         tests: the test sets, for a method whose result is too large to be kept for them; None if it has to be kept.
+        embedder: the sentence embedder, for a method that uses it.
+        shipped: the folder of the shipped prompt, for a method that starts from it.
     """
 
     tuning: Tuning
@@ -63,6 +73,8 @@ class TuningJob:
     start: Start | None = None
     start_name: str = ""
     tests: Sequence[TestSet] | None = None
+    embedder: Embedder | None = None
+    shipped: Path | None = None
 
     @cached_property
     def passes(self) -> Passes:
@@ -83,6 +95,7 @@ class EvaluationJob:
         load: loads the frozen backbone on the device to be used, for `passes`.
         model: the folder of the backbone.
         tuned: the folder `prompt` in the results of the seed; None for a method that trains nothing.
+        embedder: the sentence embedder, for a method that uses it.
     """
 
     method: str
@@ -95,6 +108,7 @@ class EvaluationJob:
     source: LabeledDataset | None
     room: int
     tuned: Path | None
+    embedder: Embedder | None = None
 
     @cached_property
     def passes(self) -> Passes:

@@ -1,13 +1,15 @@
-"""The backbone for tuning on a user's own examples, and the form of its templates."""
+"""The backbone and the sentence embedder for tuning on a user's own examples, and the form of its templates."""
 
 from pathlib import Path
 
+from storage import paths
 from storage.errors import InputError
 from storage.hashing import file_hash
 from storage.prompts.local_backbone import MadeFor, backbone_folder
-from storage.sources.source import AcquiredSource, SourceFile
+from storage.sources.source import AcquiredSource, SourceFile, read_manifest
 from storage.vectors.sentence_vectors import model_hash
 from tasks.tune.initialization import Start
+from tasks.tune.method_module import Embedder
 
 
 def folder_source(folder: Path) -> AcquiredSource:
@@ -44,6 +46,12 @@ def backbone_about(
     else:
         found = model_hash(source)
     return {"source": source.spec.partition("#")[0], "hash": found}
+
+
+def workspace_embedder(root: Path) -> Embedder:
+    """Return the sentence embedder of a workspace; raise InputError if it has none."""
+    source = read_manifest(root / paths.EMBEDDER)[0]
+    return Embedder(root / source.folder, model_hash(source))
 
 
 def template_form(start: Start | None, otherwise: str) -> str:

@@ -21,7 +21,7 @@ from tasks.evaluate.classification import summary
 from tasks.labeled.dataset import LabeledDataset, LabeledExample, few_shot_split, left_over_examples, test_examples
 from tasks.methods import METHODS
 from tasks.stage.contract import Record
-from tasks.tune.method_module import EvaluationJob, MethodModule, TuningJob, named_module
+from tasks.tune.method_module import Embedder, EvaluationJob, MethodModule, TuningJob, named_module
 from tasks.tune.own_method import OwnMethod
 from tasks.tune.plan import Tuning
 from tasks.tune.results import run_order
@@ -42,6 +42,7 @@ class OwnTuning:
         test_limit: largest number of test examples; None for all.
         backbone: its folder, and its description (`source`, `hash`).
         work: folder of checkpoints, from which an interrupted tuning resumes.
+        embedder: the sentence embedder, for a method that uses it.
     """
 
     tuning: Tuning
@@ -53,11 +54,17 @@ class OwnTuning:
     about: dict[str, str]
     work: Path
     checkpoint_seconds: float
+    embedder: Embedder | None = None
 
     @property
     def trains(self) -> bool:
-        """True if the method trains something, which is kept."""
+        """True if the method trains something."""
         return not self.method.row or METHODS[self.method.row].trains != "nothing"
+
+    @property
+    def keeps_result(self) -> bool:
+        """True if what it trains is written for new texts."""
+        return not self.method.row or METHODS[self.method.row].keeps_result
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ def tune_own(own: OwnTuning, output: Path, told: Told, say: Callable[[str], None
     """Tune, test, and write the result of the best seed to `output`; return a row for each seed.
 
     The test set consists of the examples in test files, or of those that the draw left over. A method that trains
-    nothing is only tested.
+    nothing is only tested, and a classifier that is there to compare with is not written.
     """
     for seed in own.seeds:
         few_shot_split(own.dataset, own.tuning.shots, seed)  # report too few examples before a model is loaded
@@ -112,6 +119,7 @@ def _tuned(ready: _Ready, output: Path, told: Told, say: Callable[[str], None]) 
             say,
             own.method.start,
             own.method.start_name,
+            embedder=own.embedder,
         )
         records = ready.module.tune(job)
         rows = []
@@ -119,7 +127,8 @@ def _tuned(ready: _Ready, output: Path, told: Told, say: Callable[[str], None]) 
             tested = _tested(ready, seed, results / str(seed) / PROMPT_FOLDER)
             rows.append(tested | _chosen(records[str(seed)]))
         best = max(own.seeds, key=lambda seed: run_order(_run(records[str(seed)])))  # the first of equals
-        _write(output, results / str(best), rows)
+        if own.keeps_result:
+            _write(output, results / str(best), rows)
         remove(own.work / key)
         remove(alone)
     return rows
@@ -143,7 +152,8 @@ def _key(own: OwnTuning) -> str:
         learned = [theta_hash(artifact.prompt), _phi_hashes(artifact)] if artifact else start.initialization
     form = [own.dataset.form.sentinel, own.dataset.form.instruction, own.dataset.form.words]
     content = [own.tuning.to_json(), own.seeds, own.dataset.data_hash, form, learned, own.about, torch.__version__]
-    return json_hash([own.method.module, content])[:32]
+    embedder = [own.embedder.hash] if own.embedder else []
+    return json_hash([own.method.module, content, *embedder])[:32]
 
 
 def _phi_hashes(start: PromptArtifact) -> list[list[str]]:
@@ -171,6 +181,7 @@ def _tested(ready: _Ready, seed: int, tuned: Path | None) -> Record:
         own.dataset if demonstrated else None,
         own.tuning.max_length + own.tuning.prompt_tokens,
         tuned,
+        own.embedder,
     )
     evaluated = ready.module.evaluate(job)
     labels = [example.label for example in examples]

@@ -7,7 +7,7 @@ from storage.errors import InputError
 from storage.prompts.prompt_artifact import read_prompt
 from tasks.methods import METHODS, PROMPT_TUNING, refuse_missing_package
 from tasks.tune.initialization import Start, read_start
-from tasks.tune.own_options import learned_folder
+from tasks.tune.own_options import learned_folder, refuse_shipped
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def table_method(name: str, tokens: int, prompts: Path, fields: int) -> OwnMetho
         there = ", ".join(name for name, row in METHODS.items() if row.is_built)
         raise InputError(f"method {name}: not built: there are {there}")
     refuse_missing_package(name)
+    refuse_shipped(name)
     if row.start == "learned":
         folder = learned_folder(name, prompts, fields)
         artifact = read_prompt(folder)

@@ -11,6 +11,7 @@ import orjson
 from model.text.datasets import DatasetForm
 from model.text.templates import Form
 from model.text.tokenization import TemplateTokenizer
+from storage import paths
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import PROMPT, read_prompt
 from tasks.methods import METHODS
@@ -87,6 +88,14 @@ def check_start(method: str, prompt: Path | None, prompts: Path, fields: int) ->
         read_prompt(prompt)
     elif METHODS[method].start == "learned":
         learned_folder(method, prompts, fields)
+    else:
+        refuse_shipped(method)
+
+
+def refuse_shipped(method: str) -> None:
+    """Raise InputError if a method starts from a shipped prompt, which the user has to name."""
+    if METHODS[method].start == "shipped":
+        raise InputError(f"method {method}: name the prompt itself: --prompt {paths.SHIPPED_PROMPTS}/NAME")
 
 
 def learned_folder(method: str, prompts: Path, fields: int) -> Path:

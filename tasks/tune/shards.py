@@ -20,7 +20,15 @@ from tasks.labeled.dataset import LabeledDataset, domain_examples, read_dataset,
 from tasks.methods import METHODS
 from tasks.stage.contract import Record
 from tasks.stage.progress import say, tell
-from tasks.tune.method_module import EvaluationJob, SpreadModule, TestSet, TuningJob, method_module, spread_module
+from tasks.tune.method_module import (
+    Embedder,
+    EvaluationJob,
+    SpreadModule,
+    TestSet,
+    TuningJob,
+    method_module,
+    spread_module,
+)
 from tasks.tune.plan import Tuning
 from tasks.tune.seed_tuning import Work
 from tasks.tune.tokenized_form import TokenizedForm, asked_by
@@ -75,6 +83,8 @@ def tuning_job(payload: Record, folder: Path, *, alone: bool = True) -> Iterator
             lambda share, note: tell(folder, int(share * tuning.epochs), note),
             lambda line: say(folder, line),
             tests=[_test_set(payload, test)[1] for test in payload["tests"]] if "tests" in payload else None,
+            embedder=_embedder(payload),
+            shipped=Path(places["shipped"]) if METHODS[tuning.method].start == "shipped" else None,
         )
 
 
@@ -144,7 +154,12 @@ def _evaluation(payload: Record, test_set: TestSet, load: Callable[[], Passes]) 
         source,
         payload["max_length"] + test.get("prompt_tokens", 0),  # as many positions as the tuned methods have
         Path(tuned) if tuned else None,
+        _embedder(payload),
     )
+
+
+def _embedder(payload: Record) -> Embedder | None:
+    return Embedder(Path(payload["places"]["embedder"]), payload["embedder"]) if "embedder" in payload else None
 
 
 @contextmanager

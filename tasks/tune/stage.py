@@ -8,12 +8,14 @@ stays valid when seeds are added. `test` predicts a test set with the prompt of 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from storage import paths
 from storage.atomic import link_or_copy
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import PROMPT, REGULARIZER
+from storage.prompts.shipped_prompt import shipped_folder
 from storage.sources.source import AcquiredSource, read_manifest
 from storage.vectors.sentence_vectors import file_hashes, model_hash
 from tasks.methods import KEEP, METHODS, refuse_missing_package
@@ -49,15 +51,33 @@ class Inputs:
         """Return the source and the hash of the backbone."""
         return {"source": self.backbone.spec.partition("#")[0], "hash": model_hash(self.backbone)}
 
+    @cached_property
+    def embedder(self) -> AcquiredSource:
+        """The sentence embedder."""
+        return read_manifest(self.stage.input(paths.EMBEDDER))[0]
+
+    def embedded(self, method: str) -> Record:
+        """Return the hash of the sentence embedder, if a method uses it."""
+        return {"embedder": model_hash(self.embedder)} if METHODS[method].embeds else {}
+
     def start(self, method: str) -> dict[str, list[str]]:
         """Return the hashes of θ and φ of the learned prompts that a method may start from, by name."""
-        hashes = {}
-        for name in METHODS[method].prompts:
-            folder = self.stage.input(paths.PROMPTS) / name
+        folders = {name: self.stage.input(paths.PROMPTS) / name for name in METHODS[method].prompts}
+        if METHODS[method].start == "shipped":
+            folders[method] = self.shipped
+        for folder in folders.values():
             if not (folder / PROMPT).is_file():
                 raise InputError(f"tune.methods: {method}: no prompt in {folder}: `supmer run metatrain` makes it")
-            hashes[name] = file_hashes([folder / file for file in (PROMPT, REGULARIZER) if (folder / file).is_file()])
-        return hashes
+        return {
+            name: file_hashes([folder / file for file in (PROMPT, REGULARIZER) if (folder / file).is_file()])
+            for name, folder in folders.items()
+        }
+
+    @property
+    def shipped(self) -> Path:
+        """The folder of the shipped prompt; raise InputError if it is not there."""
+        self.stage.input(paths.SHIPPED_PROMPTS)
+        return shipped_folder(self.stage.root, self.stage.params.tune.shipped_prompt or "", "tune.shipped_prompt")
 
     def hint(self, number: int, side_by_side: int) -> Record:
         """Return the values that shards need but results do not depend on."""
@@ -68,6 +88,8 @@ class Inputs:
                 "datasets": str(stage.input(paths.DATASETS)),
                 "prompts": str(stage.input(paths.PROMPTS)),
                 "backbone": str(stage.root / self.backbone.folder),
+                "embedder": str(stage.root / self.embedder.folder),
+                "shipped": str(stage.root / paths.SHIPPED_PROMPTS / (stage.params.tune.shipped_prompt or "")),
             },
             "work": str(stage.root / WORK),
             "checkpoint_seconds": stage.params.tune.checkpoint_seconds,
@@ -95,7 +117,7 @@ def _tuned(inputs: Inputs, plan: Sequence[Planned]) -> list[SeedResult]:
     for entry in plan:
         tuning = entry.tuning
         payload: Record = {"tuning": tuning.to_json(), "data": inputs.data(tuning.dataset), "backbone": inputs.model()}
-        payload["start"] = inputs.start(tuning.method)
+        payload |= {"start": inputs.start(tuning.method)} | inputs.embedded(tuning.method)
         if METHODS[tuning.method].trains == "weights" and not tuning.settings.get(KEEP):
             payload["tests"] = [_test(inputs, entry, name) for name in entry.tested_on]
         shards += [(entry, Shard(f"{entry.name}-{seed}", payload | {"seed": seed})) for seed in entry.seeds]
@@ -178,6 +200,7 @@ def _test_shard(
         "backbone": inputs.model(),
         "learning_rate": tuned.learning_rate if tuned else None,
         "prompt": tuned.tuned_hash if tuned else None,
+        **inputs.embedded(entry.tuning.method),
     }
     if METHODS[entry.tuning.method].examples == "demonstrations":
         payload["train_data"] = inputs.data(entry.tuning.dataset)

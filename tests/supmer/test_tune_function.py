@@ -135,6 +135,8 @@ def test_prefixes_are_tuned_with_the_rates_of_their_method_and_predict(room, bac
     [
         ({"method": "bitfit"}, "method bitfit: not built: there are "),
         ({"method": "zero-shot"}, "method zero-shot: trains nothing"),
+        ({"method": "tfidf"}, "method tfidf: is there to compare with"),
+        ({"prompt": "prompts/x", "start": "normal"}, "start and prompt: a tuning starts from the one or the other"),
         ({"method": "supmer"}, "method supmer: no prompt in "),
         ({"method": "pt", "start": "normal"}, "start and method: "),
     ],

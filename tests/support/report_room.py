@@ -32,7 +32,7 @@ STAGES = {  # inputs and outputs of each stage as in dvc.yaml, without code
     "materialize": ([paths.CENTROIDS, paths.SENTENCES], [paths.TASKS]),
     "metatrain": ([paths.TASKS, paths.BACKBONE, paths.CENTROIDS],
                   [paths.PROMPTS, paths.HELD_OUT, paths.KINDS, paths.TRAINING_STEPS]),
-    "tune": ([paths.PROMPTS, paths.BACKBONE, paths.DATASETS],
+    "tune": ([paths.PROMPTS, paths.BACKBONE, paths.DATASETS, paths.EMBEDDER],
              [paths.TUNED_PROMPTS, paths.COSTS, paths.CURVES, paths.PREDICTIONS, paths.SCORES]),
 }  # fmt: skip
 INPUTS = [

@@ -20,7 +20,7 @@ from tasks.tune import stage as tune_stage
 
 WIDTH = 16
 WORDS = ("river", "city", "council", "market", "bridge", "garden")
-INPUTS = [paths.BACKBONE, paths.DATASETS, paths.PROMPTS]
+INPUTS = [paths.BACKBONE, paths.DATASETS, paths.EMBEDDER, paths.PROMPTS, paths.SHIPPED_PROMPTS]
 OUTPUTS = [
     paths.TUNED_PROMPTS,
     paths.COSTS,

@@ -115,6 +115,7 @@ def lay_out(root, models, stages=STAGES):
         "inputs.yaml",
         "inputs/README.md",
         "params.yaml",
+        "prompts/README.md",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(REPOSITORY / name, root / name)

@@ -93,7 +93,7 @@ def test_rows_stand_in_the_papers_order_and_plots_draw_supmer_first():
 
 def test_names_of_methods_are_written_in_the_table_alone():
     """A name elsewhere in the stages would be a second place to touch; modules of single methods may say their own."""
-    ambiguous = {"supmer", "few-shot"}  # also the program's name, and the name of an experiment
+    ambiguous = {"supmer", "few-shot", "embedding"}  # also the program, an experiment, a column
     own = {"tasks/methods.py", "tasks/metatrain/variants.py", "tasks/tune/evaluation.py"}
     own.add("tasks/params/learning_schema.py")  # its defaults
     places = [

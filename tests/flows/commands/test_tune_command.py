@@ -239,3 +239,18 @@ def test_an_output_that_is_there_is_left_alone(supmer, tmp_path):
     (tmp_path / "elsewhere" / "mine").mkdir()
     code, _, err = supmer("--data", "mine.jsonl", "--output", "mine")
     assert (code, "already exists" in err) == (2, True)
+
+
+def test_a_classifier_to_compare_with_is_tested_and_not_written(supmer, tmp_path):
+    code, out, err = supmer("--data", "mine.jsonl", "--text", "text", "--method", "tfidf", *QUICK, *SETTINGS)
+    assert code == 0, err
+    assert "4 fits of tfidf" in out
+    assert "accuracy on the rest: " in out
+    assert "tfidf is there to compare with" in out
+    assert not (tmp_path / "elsewhere" / "mine-prompt").exists()
+
+
+def test_a_shipped_prompt_is_named_by_its_folder(supmer):
+    code, out, err = supmer("--data", "mine.jsonl", "--text", "text", "--method", "supmer-shipped")
+    assert (code, out) == (2, "")
+    assert err == "supmer: method supmer-shipped: name the prompt itself: --prompt prompts/NAME\n"

@@ -1,0 +1,1 @@
+"""Methods of stage `tune` without the backbone: logistic regression on TF–IDF or on sentence vectors."""
