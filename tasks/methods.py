@@ -54,7 +54,7 @@ class MetaTraining:
         formats: formats of the anchor tasks; None for those of `metatrain.formats`.
         unlabeled: True if it learns from anchor tasks.
         labeled: True if it learns from tasks made of labeled sets.
-        each_format: True if it learns a prompt for each format, named METHOD-FORMAT.
+        each_format: True if it learns a prompt for each format of anchor tasks, named METHOD-FORMAT.
         takes_out: the key of `metatrain` whose effect an ablation removes, and the values of the key with which SUPMER
             itself lacks that effect.
     """
@@ -71,6 +71,14 @@ class MetaTraining:
         """Return the formats of all its tasks; `usual` are those of `metatrain.formats`."""
         anchors = (tuple(usual) if self.formats is None else self.formats) if self.unlabeled else ()
         return (*anchors, LABELED) if self.labeled else anchors
+
+    def prompt_formats(self, name: str, usual: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Return the formats that each prompt of the method `name` is learned from; labeled tasks count for each."""
+        formats = self.task_formats(usual)
+        if not self.each_format:
+            return {name: formats}
+        labeled = (LABELED,) if self.labeled else ()
+        return {f"{name}-{one}": (one, *labeled) for one in formats if one != LABELED}
 
 
 @dataclass(frozen=True)
@@ -131,7 +139,7 @@ class Method:
     @property
     def is_ours(self) -> bool:
         """True if it is SUPMER, an ablation of it, or SUPMER on other data."""
-        return self.group in (Group.OURS, Group.ABLATIONS, Group.DATA)
+        return self.meta_training is not None and self.meta_training.recipe == SUPMER
 
     @property
     def prompts(self) -> tuple[str, ...]:
@@ -242,6 +250,16 @@ _ROWS = (
     Method(
         "supmer-labeled", "SUPMER (only labeled)", "labeled", Group.DATA, "learned",
         meta_training=MetaTraining(unlabeled=False, labeled=True),
+    ),
+    Method(
+        "ppt-mixed", "PPT (labeled + unlabeled)", "PPT mixed", Group.DATA, "learned",
+        meta_training=MetaTraining("ppt", labeled=True, each_format=True),
+        card="Pre-trained by PPT on anchor tasks and labeled tasks together",
+    ),
+    Method(
+        "metapt-mixed", "MetaPT (labeled + unlabeled)", "MetaPT mixed", Group.DATA, "learned",
+        meta_training=MetaTraining("metapt", labeled=True),
+        card="Meta-trained by MetaPT on anchor tasks and labeled tasks together",
     ),
     Method(
         "supmer-mixed", "SUPMER (labeled + unlabeled)", "mixed", Group.DATA, "learned",

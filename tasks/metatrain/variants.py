@@ -85,13 +85,11 @@ def trainings(params: MetatrainParams, examples_a_task: int, precision: Precisio
     for variant in params.variants:
         learned = META_TRAINED[variant]
         settings = _supmer(params) | RECIPES[learned.recipe](params, examples_a_task) | learned.changes
-        settings |= {"variant": variant, "precision": precision, "formats": learned.task_formats(params.formats)}
-        if learned.each_format:
-            wanted += [settings | {"variant": f"{variant}-{name}", "formats": (name,)} for name in settings["formats"]]
-        else:
-            wanted.append(settings)
+        prompts = learned.prompt_formats(variant, params.formats)
+        wanted += [settings | {"variant": name, "formats": formats} for name, formats in prompts.items()]
     return [
-        Training(**settings | {"kinds": _of_formats(settings["kinds"], settings["formats"])}) for settings in wanted
+        Training(**settings | {"kinds": _of_formats(settings["kinds"], settings["formats"]), "precision": precision})
+        for settings in wanted
     ]
 
 

@@ -116,7 +116,7 @@ class LabeledTaskParams(ParamGroup):
     labeled_parts: Count = Field(
         1, description="Parts of labeled tasks: so many for each unlabeled_parts of the others"
     )
-    unlabeled_parts: Count = Field(2, description="Parts of unlabeled tasks; supmer-mixed draws at this ratio")
+    unlabeled_parts: Count = Field(2, description="Parts of unlabeled tasks; the mixed methods draw at this ratio")
     precision: WantedPrecision | None = Field(
         None, description="Of the model's products for these vectors; null: as the top-level precision"
     )

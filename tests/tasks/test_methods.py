@@ -9,6 +9,7 @@ import pytest
 from storage.task_formats import FORMATS
 from tasks.metatrain.variants import RECIPES, Training
 from tasks.methods import INITIALIZATIONS, META_TRAINED, METHODS, Group, in_order, label, method_of, most_telling
+from tasks.params.file import load
 from tasks.params.learning_schema import Method, Variant
 from tasks.params.reference import value_type
 from tasks.report.paper_figures import paper_figures
@@ -59,8 +60,15 @@ def test_parameters_name_the_methods_of_the_table():
 @pytest.mark.parametrize("experiment", ["few-shot", "domains"])
 def test_every_row_of_the_paper_has_a_method(backbone, experiment):
     printed = {method for method, _ in paper_figures(backbone, experiment)}
-    not_here = {"ppt-mixed", "metapt-mixed"}
-    assert printed - not_here <= {label(name).paper_name for name in METHODS}
+    assert printed <= {label(name).paper_name for name in METHODS}
+
+
+@pytest.mark.parametrize("backbone", ["t5-base", "flan-t5-xl"])
+def test_a_profile_of_the_paper_produces_every_row_that_the_paper_prints_for_its_backbone(backbone):
+    params = load(REPOSITORY / f"profiles/paper-{backbone}.yaml")
+    printed = {method for experiment in ("few-shot", "domains") for method, _ in paper_figures(backbone, experiment)}
+    assert printed == set(params.tune.methods)
+    assert {name for name in printed if name in META_TRAINED} == set(params.metatrain.variants)
 
 
 def test_groups_follow_each_other_in_the_papers_order():

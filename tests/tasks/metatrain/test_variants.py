@@ -12,6 +12,8 @@ from tasks.params.file import load
 
 PROFILES = Path(__file__).parents[3] / "profiles"
 
+METAPT = {"augmentation": "none", "rank": None, "inner_rate": 0.08, "learning_rate": 0.025, "patience": 6}
+
 
 def only(**changes):
     return trainings(metatrain_params(**changes), 8, "float32")[0]
@@ -28,17 +30,8 @@ def only(**changes):
         ("without-mgr", {"rank": None}),
         ("supmer-labeled", {"formats": (LABELED,)}),
         ("supmer-mixed", {"formats": ("sp", "mc", "ss", LABELED)}),
-        (
-            "metapt",
-            {
-                "formats": (LABELED,),
-                "augmentation": "none",
-                "rank": None,
-                "inner_rate": 0.08,
-                "learning_rate": 0.025,
-                "patience": 6,
-            },
-        ),
+        ("metapt", METAPT | {"formats": (LABELED,)}),
+        ("metapt-mixed", METAPT | {"formats": ("sp", "mc", "ss", LABELED)}),
     ],
 )
 def test_a_variant_is_supmer_but_for_what_its_name_says(variant, differs):
@@ -53,6 +46,14 @@ def test_ppt_is_a_plain_training_of_each_format():
         ("ppt-ss", ("ss",)),
     ]
     assert all(one.plain and not one.unified and one.tasks_per_batch == 4 and one.clip_norm is None for one in found)
+
+
+def test_ppt_on_mixed_data_reads_the_labeled_tasks_for_every_prompt():
+    found = trainings(metatrain_params(variants=["ppt-mixed"]), 8, "float32")
+    assert [(one.variant, one.formats) for one in found] == [
+        (f"ppt-mixed-{name}", (name, LABELED)) for name in ("sp", "mc", "ss")
+    ]
+    assert all(one.plain for one in found)
 
 
 def test_a_training_travels_as_json():

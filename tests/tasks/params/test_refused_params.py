@@ -55,7 +55,7 @@ from tasks.params.overrides import override
         ("methods: [pt]", "methods: [pt, suppmer]", ("params.yaml:20: tune.methods[1]: must be one of zero-shot, "
          "few-shot, tfidf, embedding, prefix-tuning, p-tuning-v2, ft, lora, pt, pt-vocabulary, ppt, unified-ppt, "
          "metapt, supmer, supmer-shipped, only-sp, only-mc, only-ss, without-ta, without-curriculum, without-mgr, "
-         "supmer-labeled, supmer-mixed "
+         "supmer-labeled, ppt-mixed, metapt-mixed, supmer-mixed "
          '(got "suppmer"); did you mean supmer?')),
         ("seed: 3", "seed: 3\nseed: 4", "params.yaml:3: seed: given twice in one group: keep one"),
         ("  budget_mb", "\tbudget_mb", "params.yaml:13: a tab at the start of the line: YAML wants spaces"),

@@ -1,4 +1,4 @@
-"""From tasks to scores on tiny models: PPT, Unified-PPT, MetaPT and both labeled mixtures are learned and tuned."""
+"""From tasks to scores on tiny models: PPT, Unified-PPT, MetaPT and all labeled mixtures are learned and tuned."""
 
 import json
 
@@ -15,7 +15,7 @@ from tasks.methods import METHODS
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
-LEARNED = ["ppt", "unified-ppt", "metapt", "supmer-labeled", "supmer-mixed"]
+LEARNED = ["ppt", "unified-ppt", "metapt", "supmer-labeled", "ppt-mixed", "metapt-mixed", "supmer-mixed"]
 METATRAIN = {
     "prompt_tokens": 3,
     "steps": 2,
