@@ -46,7 +46,7 @@ bench: $(STAMP) ## run every benchmark (minutes to an hour); records and docs/re
 	$(BIN)/python benchmarks/results_page.py
 
 bench-quick: $(STAMP) ## the headline ratios in under ten minutes; records and docs/results.md are written
-	for name in meta_step tuning predict cluster materialize; do $(BIN)/python benchmarks/bench_$$name.py --quick || exit 1; done
+	for name in step_precision meta_step tuning predict cluster materialize; do $(BIN)/python benchmarks/bench_$$name.py --quick || exit 1; done
 	$(BIN)/python benchmarks/results_page.py --headline
 
 lock: ## resolve pyproject.toml into the lock files, with hashes (UPGRADE=--upgrade; TORCH_BUILDS=wheels of CPU builds of torch)

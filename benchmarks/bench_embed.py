@@ -116,7 +116,7 @@ class TransformersEncoder:
         return (self._encoder(**tokens).last_hidden_state * mask).sum(dim=1) / mask.sum(dim=1)
 
 
-def compare_precisions(embedder, backbone, texts, rounds):
+def compare_precisions(embedder, backbone, texts, rounds, record):
     import numpy as np
     import torch
 
@@ -132,10 +132,11 @@ def compare_precisions(embedder, backbone, texts, rounds):
     taken, vectors = {name: [] for name in encoders}, {}
     for _ in range(rounds + 1):
         for name, encoder in encoders.items():
-            start = time.process_time()
+            start, processor = time.perf_counter(), time.process_time()
             vectors[name] = encode(encoder, texts)
-            taken[name].append(time.process_time() - start)
-    medians = {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}  # the first makes kernels
+            taken[name].append((time.perf_counter() - start, time.process_time() - processor))
+    samples = {name: list(zip(*runs[1:], strict=True)) for name, runs in taken.items()}  # the first makes kernels
+    medians = {name: statistics.median(cpu) for name, (_, cpu) in samples.items()}
     print(f"{len(texts):,} sentences, one thread, medians of {rounds} rounds of processor time")
     for name, seconds in sorted(medians.items()):
         base = plain if name.startswith("backbone") else "embedder, float32"
@@ -146,6 +147,10 @@ def compare_precisions(embedder, backbone, texts, rounds):
             f"  {name:24} {len(texts) / seconds:8.1f} sentences/s, {medians[base] / seconds:5.2f} × {base}, "
             f"lowest cosine {cosine:.5f}"
         )
+        clock, cpu = samples[name]
+        precision = "bfloat16" if name.endswith("bfloat16") else "float32"
+        figures = {"seconds": clock, "cpu_seconds": cpu, "cosine": float(cosine)}
+        record.add(way=name, sentences=len(texts), precision=precision, **figures)
 
 
 def main():
@@ -165,7 +170,8 @@ def main():
     if arguments.precision:
         files = sorted(arguments.sentences.glob("*.parquet"))[: arguments.shards]
         texts = [text for file in files for text in pq.read_table(file)["text"].to_pylist()[: arguments.rows]]
-        compare_precisions(arguments.embedder, arguments.backbone, texts, arguments.rounds)
+        compare_precisions(arguments.embedder, arguments.backbone, texts, arguments.rounds, record)
+        record.write()
         return
     workers = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="bench_embed_") as scratch:

@@ -15,9 +15,8 @@ everything that a first step leaves behind (oneDNN's layouts and kernels, loaded
 `--threads 1` and the ratios of processor time are more reliable than the clock. Steps per second with 1 and 2 processes
 are those of ranks that divide the tasks and sum their gradients, with one thread each, as in `supmer run --ranks 2`.
 
-`--precision` compares float32 and bfloat16 instead, with a model and tasks of the quickstart's shape: processor time of
-interleaved steps with one thread, and the cosines of the gradients of θ and φ. Where the processor has no units for
-bfloat16, all steps in it are left out.
+Where the processor has no units for bfloat16, all steps in it are left out. bench_step_precision.py compares the
+precisions on steps of the quickstart's shape.
 """
 
 import argparse
@@ -59,10 +58,6 @@ SHAPES = {
     "d256": {"d_model": 256, "d_kv": 64, "num_heads": 4, "d_ff": 1024, "num_layers": 4},
     "t5-small": {"d_model": 512, "d_kv": 64, "num_heads": 8, "d_ff": 2048, "num_layers": 6},
 }
-QUICKSTART = {"d_model": 512, "d_kv": 64, "num_heads": 6, "d_ff": 1024, "num_layers": 8}
-QUICKSTART |= {"feed_forward_proj": "gated-gelu"}
-QUICKSTART_PROMPT, QUICKSTART_TASKS, QUICKSTART_EXAMPLES, QUICKSTART_LENGTHS = 16, 2, 4, (60, 96)
-PRECISION_AIMS = {1: 1.6, 2: 1.7}  # by order: float32's time over bfloat16's
 LENGTHS = {"sp": (45, 70), "mc": (130, 170)}  # input tokens of an example
 AIMS = {"d256": 7.0, "t5-small": 4.0}  # first order: times as fast as the reference
 LOW_AIMS = {"sp": 10.0, "mc": 6.0}  # the same in bfloat16, at d256
@@ -115,13 +110,14 @@ def problem(shape: str, kind: str, tasks: int, examples: int) -> Problem:
     with torch.no_grad():
         regularizer.up.normal_(std=config.d_model**-0.5)
     chance = np.random.default_rng(0)
-    made = [_task(chance, LENGTHS[kind], examples) for _ in range(tasks)]
+    made = [task_of(chance, LENGTHS[kind], examples) for _ in range(tasks)]
     mixed = [MixedTask(task, made[(number + 1) % tasks], SHARE) for number, task in enumerate(made)]
     low = Passes(backbone_of(copy.deepcopy(model).to(torch.bfloat16))) if LOW else None
     return Problem(model, Passes(backbone_of(model)), low, prompt, regularizer, mixed)
 
 
-def _task(chance: np.random.Generator, lengths: tuple[int, int], examples: int) -> Task:
+def task_of(chance: np.random.Generator, lengths: tuple[int, int], examples: int) -> Task:
+    """Return a task of random tokens."""
     labels = tuple(np.array([VOCABULARY - 29, word], dtype=np.int32) for word in (4273, 150, 2087))
 
     def example(number: int) -> Example:
@@ -365,27 +361,27 @@ def report(shape: str, kind: str, tasks: int, examples: int, passes: int, record
             f"({peaks[name][1]:.0f} MB over the model alone)"
         )
     faster, dearer = clock[REFERENCE] / clock[OURS], clock[KEPT] / clock[OURS]
-    print(f"  first order: {faster:.1f} × as fast, aim {AIMS[shape]:.0f}: {_met(faster >= AIMS[shape])}")
+    print(f"  first order: {faster:.1f} × as fast, aim {AIMS[shape]:.0f}: {met(faster >= AIMS[shape])}")
     print(
         f"  second order: {dearer:.2f} × first order (recomputed {clock[AGAIN] / clock[OURS]:.2f}), "
-        f"aim {SECOND_ORDER_AIM}: {_met(dearer <= SECOND_ORDER_AIM)}"
+        f"aim {SECOND_ORDER_AIM}: {met(dearer <= SECOND_ORDER_AIM)}"
     )
     memory, with_first = (ours / theirs for ours, theirs in zip(peaks[OURS], peaks[REFERENCE], strict=True))
     print(
-        f"  memory, first order: {memory:.3f} of the reference, aim {MEMORY_AIM}: {_met(memory <= MEMORY_AIM)}; "
-        f"over the model alone {with_first:.3f}: {_met(with_first <= MEMORY_AIM)}"
+        f"  memory, first order: {memory:.3f} of the reference, aim {MEMORY_AIM}: {met(memory <= MEMORY_AIM)}; "
+        f"over the model alone {with_first:.3f}: {met(with_first <= MEMORY_AIM)}"
     )
     for name, of_float32 in zip(LOW, (OURS, KEPT), strict=False):
         faster = processor[of_float32] / processor[name]
         against = processor[REFERENCE] / processor[name]
         aim = (
-            f", aim {LOW_AIMS[kind]:.0f}: {_met(against >= LOW_AIMS[kind])}"
+            f", aim {LOW_AIMS[kind]:.0f}: {met(against >= LOW_AIMS[kind])}"
             if shape == "d256" and "first" in name
             else ""
         )
         print(
             f"  {name}: {faster:.2f} × float32 and {against:.1f} × the reference by processor time{aim}; "
-            f"cosine of ∇θ {_cosine(results[name].prompt, results[of_float32].prompt):.5f}"
+            f"cosine of ∇θ {cosine(results[name].prompt, results[of_float32].prompt):.5f}"
         )
     alone, together = (steps_a_second(shape, kind, processes, tasks, examples) for processes in (1, 2))
     print(f"  second order: {alone:.3f} steps/s with 1 process, {together:.3f} with 2, {together / alone:.2f} ×")
@@ -407,46 +403,13 @@ def report(shape: str, kind: str, tasks: int, examples: int, passes: int, record
     )  # fmt: skip
 
 
-def report_precision(passes: int) -> None:
-    """Compare the precisions on steps of the quickstart's shape, and print ratios of processor time and cosines."""
-    torch.manual_seed(0)
-    config = T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, tie_word_embeddings=False, **QUICKSTART)
-    model = T5ForConditionalGeneration(config).eval().requires_grad_(requires_grad=False)
-    rows = torch.randint(VOCABULARY, (QUICKSTART_PROMPT,))
-    prompt, regularizer = model.get_input_embeddings().weight[rows].clone(), GradientRegularizer(config.d_model, RANK)
-    with torch.no_grad():
-        regularizer.up.normal_(std=config.d_model**-0.5)
-    chance = np.random.default_rng(0)
-    made = [_task(chance, QUICKSTART_LENGTHS, QUICKSTART_EXAMPLES) for _ in range(QUICKSTART_TASKS)]
-    mixed = [MixedTask(task, made[number - 1], SHARE) for number, task in enumerate(made)]
-    low = Passes(backbone_of(copy.deepcopy(model).to(torch.bfloat16)))
-    case = Problem(model, Passes(backbone_of(model)), low, prompt, regularizer, mixed)
-    print(f"the quickstart's shape: {QUICKSTART_TASKS} tasks of 2 × {QUICKSTART_EXAMPLES} examples")
-    for order, aim in PRECISION_AIMS.items():
-        form = StepForm(order=order, inner_form="rms", similarity_at="theta_prime")
-        results, taken = {}, {"float32": [], "bfloat16": []}
-        for _ in range(passes + 1):
-            for name, which in (("float32", case), ("bfloat16", replace(case, passes=low))):
-                start = time.process_time()
-                results[name] = our_step(which, form)
-                taken[name].append(time.process_time() - start)
-        wide, narrow = (statistics.median(runs[1:]) for runs in taken.values())  # the first makes layouts and kernels
-        cosines = [_cosine(results["bfloat16"].prompt, results["float32"].prompt)]
-        of_phi = zip(*(results[name].regularizer.values() for name in ("bfloat16", "float32")), strict=True)
-        cosines += [_cosine(*pair) for pair in of_phi if pair[1].any()]
-        print(
-            f"  order {order}: float32 {wide:.2f} s, bfloat16 {narrow:.2f} s of processor time, {wide / narrow:.2f} ×, "
-            f"aim {aim}: {_met(wide / narrow >= aim)}; cosine of ∇θ {cosines[0]:.5f}, "
-            f"lowest of ∇φ {min(cosines[1:]):.5f}",
-            flush=True,
-        )
-
-
-def _cosine(one: Tensor, other: Tensor) -> float:
+def cosine(one: Tensor, other: Tensor) -> float:
+    """Return the cosine between two tensors."""
     return float(cosine_similarity(one.flatten(), other.flatten(), dim=0))
 
 
-def _met(condition: bool) -> str:
+def met(condition: bool) -> str:
+    """Return the word for an aim that is met, or not."""
     return "met" if condition else "missed"
 
 
@@ -462,7 +425,6 @@ def main() -> None:
     parser.add_argument(
         "--rank", action="store_true", help="run as one of torchrun's processes and print steps per second"
     )
-    parser.add_argument("--precision", action="store_true", help="only compare float32 and bfloat16")
     parser.add_argument("--peak", choices=[REFERENCE, *STEPS, *LOW], help="only print the peak memory of this step")
     options = parser.parse_args()
     given = argparse.Namespace(**vars(options))
@@ -480,10 +442,6 @@ def main() -> None:
         return
     record = Record(__file__, parser, given)
     print(f"{os.cpu_count()} cores, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
-    if options.precision:
-        torch.set_num_threads(1)
-        report_precision(max(options.passes, 3))
-        return
     for shape in shapes:
         for kind in kinds:
             tasks, examples = SIZES[shape]

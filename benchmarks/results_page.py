@@ -14,8 +14,10 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
-from pages import part_names, table, with_part, without_parts  # noqa: E402
+from pages import part_names, with_part, without_parts  # noqa: E402
+from precision_tables import agreement, bfloat16, bfloat16_headlines  # noqa: E402
 from records import ROOT, Row, read  # noqa: E402
+from tables import middle, part, rows_of, seconds  # noqa: E402
 
 from tasks.methods import METHODS  # noqa: E402
 
@@ -59,45 +61,6 @@ def _without_code(line: str) -> str:
     return re.sub(r"`[^`]*`", "", line)
 
 
-def sources(records: Sequence[Row]) -> str:
-    """Return a line for each record: its command, machine, load, date and commit."""
-    if not records:
-        return "No record yet."
-    lines = []
-    for record in records:
-        machine, (before, after) = record["machine"], record["load"]
-        where = f"{machine['processor']}, {machine['usable_cores']} of {machine['cores']} cores"
-        when = f"load {before:.1f} to {after:.1f}, {record['date'][:10]}, commit {record['commit']}"
-        lines.append(f"`{record['command']}` ({where}, {when})")
-    return "  \n".join(lines)
-
-
-def rows_of(benchmark: str, *keys: str) -> tuple[list[Row], dict[tuple[Any, ...], Row]]:
-    """Return the records of a benchmark that are in use, and their rows by the values of some keys, the newest of each.
-
-    A record is in use if it has a row that no newer record replaces.
-    """
-    rows: dict[tuple[Any, ...], tuple[int, Row]] = {}
-    records = read(benchmark)
-    for number, record in enumerate(records):
-        for row in record["rows"]:
-            rows[tuple(row.get(key) for key in keys)] = (number, row)
-    used = {number for number, _ in rows.values()}
-    return [record for number, record in enumerate(records) if number in used], {
-        key: row for key, (_, row) in rows.items()
-    }
-
-
-def middle(row: Row, name: str) -> float:
-    """Return the median of a row's samples."""
-    return statistics.median(row[name])
-
-
-def part(records: Sequence[Row], columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table below the sources of its figures."""
-    return f"{sources(records)}\n\n{table(columns, rows)}" if rows else sources(records)
-
-
 def cluster() -> str:
     """Return the table of k-means and of assignment."""
     records, rows = rows_of("cluster", "way", "rows")
@@ -110,15 +73,9 @@ def cluster() -> str:
     return part(records, ("", "vectors", "time", "processor time", "inertia", "speed per core", "peak memory"), shown)
 
 
-def seconds(row: Row) -> str:
-    """Return the median time by the clock, as text."""
-    value = middle(row, "seconds")
-    return f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
-
-
 def embed() -> str:
     """Return the table of the embed stage against a bare encoder."""
-    records, rows = rows_of("embed", "sentences", "way")
+    records, rows = rows_of("embed", "sentences", "way", leave_out="precision")
     speeds = {key: key[0] / middle(row, "seconds") for key, row in rows.items()}
     shown = []
     for (count, way), speed in speeds.items():
@@ -274,6 +231,32 @@ def predict() -> str:
     return part(records, ("", "threads", "way", "examples/s", "by the clock", "by processor time"), shown)
 
 
+def prefixes() -> str:
+    """Return the table of tuning prefixes together, apart and by PEFT."""
+    records, rows = rows_of("prefixes", "tokens", "way")
+    shown = []
+    for (tokens, way), row in rows.items():
+        peft = middle(rows[tokens, "PEFT"], "cpu_seconds")
+        spent, apart = middle(row, "cpu_seconds"), row.get("largest_difference")
+        differs = f"{apart:.0e}" if apart is not None else ""
+        shown.append((way, row["runs"], tokens, f"{spent:.2f} s", f"{peft / spent:.2f} ×", differs))
+    columns = ("way", "runs", "prefix positions", "processor time of a step", "as fast as PEFT", "losses differ by")
+    return part(records, columns, shown)
+
+
+def fine_tuning() -> str:
+    """Return the table of fine-tuning against a plain loop."""
+    records, rows = rows_of("fine_tuning", "shape", "batch", "threads", "precision", "way")
+    shown = []
+    for (*size, way), row in rows.items():
+        plain = rows[*size, "plain loop"]
+        clock, cpu = (f"{middle(plain, name) / middle(row, name):.2f} ×" for name in ("seconds", "cpu_seconds"))
+        cells = (f"{middle(row, 'seconds'):.2f} s", clock, cpu, f"{row['largest_difference']:.0e}")
+        shown.append((*size, way, *cells))
+    size_columns = ("model", "examples", "threads", "precision", "way", "time of a step")
+    return part(records, (*size_columns, "by the clock (aim 1)", "by processor time", "losses differ by"), shown)
+
+
 def reader() -> str:
     """Return the table of the task reader."""
     records, rows = rows_of("reader", "way")
@@ -358,6 +341,9 @@ def headline() -> str:
             if record["arguments"] == {"quick": True}:
                 used += [record] if record not in used else []
                 lines += [(name, ratio) for ratio in select(record["rows"])]
+    for record, line in bfloat16_headlines():
+        used += [record] if record not in used else []
+        lines.append(line)
     return part(used, ("what", "ratio"), lines)
 
 
@@ -394,9 +380,12 @@ HEADLINES = (
     ),
 )
 _MADE = (
+    agreement,
+    bfloat16,
     cluster,
     cost,
     embed,
+    fine_tuning,
     growth,
     headline,
     materialize,
@@ -405,6 +394,7 @@ _MADE = (
     orchestration,
     predict,
     precisions,
+    prefixes,
     reader,
 )
 TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (*_MADE, sample, scale, systems, tuning)}

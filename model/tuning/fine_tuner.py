@@ -56,7 +56,7 @@ class FineTuner:
         self.best_weights = {name: weight.detach().clone() for name, weight in self._weights.items()}
         self._passes = Passes.for_tuning(trainee)
         self._adam = torch.optim.AdamW(
-            self._weights.values(), lr=run.learning_rate, betas=_BETAS, weight_decay=form.weight_decay, foreach=False
+            self._weights.values(), lr=run.learning_rate, betas=_BETAS, weight_decay=form.weight_decay, fused=True
         )
 
     @property
@@ -181,7 +181,7 @@ class FineTuner:
         for name, weight in self._weights.items():
             state = self._adam.state[weight]
             if not state:
-                state["step"] = torch.tensor(float(self.step))
+                state["step"] = self._steps_taken(weight)
                 state |= {mean: torch.zeros_like(weight, requires_grad=False) for mean in _MEANS}
             found |= {f"{mean}.{name}": state[mean] for mean in _MEANS}
             found |= {f"now.{name}": weight.detach(), f"best.{name}": self.best_weights[name]}
@@ -205,7 +205,10 @@ class FineTuner:
         self._best = Point(**state["best"]) if state["best"] else None
         self._passes.chunk_tokens = state["chunk_tokens"]
         for weight in self._weights.values():
-            self._adam.state[weight]["step"] = torch.tensor(float(self.step))
+            self._adam.state[weight]["step"] = self._steps_taken(weight)
+
+    def _steps_taken(self, weight: Tensor) -> Tensor:
+        return torch.tensor(float(self.step), device=weight.device)  # where AdamW's kernel looks for it
 
 
 def _whole_norm(norm: Tensor) -> Tensor:

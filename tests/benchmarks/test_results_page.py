@@ -94,7 +94,7 @@ def test_a_record_is_complete_and_names_no_machine(path):
 
 
 def test_a_benchmark_writes_a_record_that_the_page_can_show(tmp_path):
-    for name in ("records.py", "bench_minhash.py", "pages.py", "results_page.py"):
+    for name in ("records.py", "bench_minhash.py", "pages.py", "results_page.py", "tables.py", "precision_tables.py"):
         (tmp_path / "benchmarks").mkdir(exist_ok=True)
         shutil.copy(FOLDER / name, tmp_path / "benchmarks" / name)
     for name in ("tasks", "storage", "model"):

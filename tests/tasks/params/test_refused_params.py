@@ -45,7 +45,8 @@ from tasks.params.overrides import override
         ("news: path:/news", "News: path:/news", ("params.yaml:7: acquire.corpus.News: "
          'a name is made of a-z, 0-9, - and _, and starts with a letter or digit (got "News")')),
         ("path:/news", "ftp:/news", ("params.yaml:7: acquire.corpus.news: 'ftp:/news': a source starts with one of "
-         "wheel:…, hf:…, path:…, made:…: for example hf:org/name@revision#path=data/*.parquet")),
+         "wheel:…, hf:…, path:…, s3://…, gs://…, https://…, made:…: for example "
+         "hf:org/name@revision#path=data/*.parquet")),
         ("  backbone: hf:a/backbone\n", "", "params.yaml:3: acquire.backbone: missing (expected text)"),
         ("methods: [pt]", "optimizer: adam",
          ('params.yaml:20: tune.optimizer: no longer a key (got "adam"); '

@@ -6,18 +6,19 @@ import pytest
 import torch
 
 from model.tuning.classifier import PromptedClassifier
+from model.tuning.tuner import Tuner
 from storage import paths
+from storage.atomic import remove
 from storage.errors import InputError
 from storage.prompts.prefix_artifact import is_prefixes, prefixes_hash, read_prefixes
 from storage.prompts.prompt_artifact import read_prompt
 from support.meta_examples import bart
 from support.training_room import save_backbone
-from support.tuning_room import furnish, tuning_corpus
+from support.tuned_methods import assert_resumed_to_the_same_bytes, classified, rooms, stored_predictions
 from support.tuning_room import run_tune as run
 from support.vector_corpus import contents
 from tasks.params.learning_schema import PLACES
 from tasks.peft.exchange import export_adapter
-from tasks.tune import stage as tune
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -29,14 +30,7 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="module")
-def furniture(tmp_path_factory):
-    return furnish(tmp_path_factory.mktemp("furniture"))
-
-
-@pytest.fixture
-def corpus(tmp_path, furniture):
-    return tuning_corpus(tmp_path, furniture, SMALL)
+furniture, corpus = rooms(SMALL)
 
 
 def test_both_methods_are_tuned_tested_and_kept(corpus):
@@ -56,8 +50,6 @@ def test_both_methods_are_tuned_tested_and_kept(corpus):
 
 
 def test_the_same_inputs_give_the_same_bytes_and_one_more_seed_only_its_own_work(corpus):
-    from storage.atomic import remove
-
     run(corpus)
     before = contents(corpus.root / paths.TUNED_PROMPTS), contents(corpus.root / paths.PREDICTIONS)
     run(corpus, seeds=[10, 20, 30], methods=["p-tuning-v2"])
@@ -70,23 +62,14 @@ def test_the_same_inputs_give_the_same_bytes_and_one_more_seed_only_its_own_work
     assert (contents(corpus.root / paths.TUNED_PROMPTS), contents(corpus.root / paths.PREDICTIONS)) == before
 
 
-def test_a_classifier_gives_the_predictions_of_the_stage(corpus, furniture):
-    import duckdb
-
-    run(corpus)
-    for method in METHODS:
-        folder = corpus.root / paths.TUNED_PROMPTS / "first" / method
-        assert is_prefixes(folder)
-        classifier = PromptedClassifier.from_pretrained(folder, furniture / "models" / "backbone", any_backbone=True)
-        lines = (furniture / "sets" / "first" / "test.jsonl").read_text().splitlines()
-        texts = [line.partition('"text":"')[2].partition('"')[0] for line in lines]
-        found = [classifier.labels.index(one.label) for one in classifier.predict(texts)]
-        kept = prefixes_hash(read_prefixes(folder).tensors)
-        rows = duckdb.sql(
-            f"SELECT predicted FROM '{corpus.root / paths.PREDICTIONS}/**/*.parquet' WHERE tuned_hash = '{kept}' "
-            "ORDER BY CAST(split_part(example_id, ':', 2) AS INT)"
-        ).fetchall()
-        assert found == [one for (one,) in rows]
+@pytest.mark.parametrize("method", METHODS)
+def test_a_classifier_gives_the_predictions_of_the_stage(corpus, furniture, method):
+    run(corpus, methods=[method])
+    folder = corpus.root / paths.TUNED_PROMPTS / "first" / method
+    assert is_prefixes(folder)
+    classifier, found = classified(folder, furniture, backbone=furniture / "models/backbone", any_backbone=True)
+    stored = stored_predictions(corpus, prefixes_hash(read_prefixes(folder).tensors))
+    assert [classifier.labels.index(prediction.label) for prediction in found] == [label for (label,) in stored]
 
 
 def test_prefixes_of_another_backbone_are_refused_in_one_line(corpus, tmp_path):
@@ -129,30 +112,8 @@ def test_another_kind_of_backbone_is_refused_by_name(corpus, monkeypatch):
         run(corpus, methods=["p-tuning-v2"])
 
 
-def test_after_a_kill_the_same_bits(corpus, monkeypatch):
-    from model.tuning.tuner import Tuner
-
-    class Killed(BaseException):
-        pass
-
-    def dies(self):
-        if self.step == 3:
-            raise Killed
-        plain(self)
-
-    plain = Tuner.advance
-    monkeypatch.setattr(Tuner, "advance", dies)
-    with pytest.raises(Killed):
-        run(corpus, checkpoint_seconds=1e-6)
-    assert list((corpus.root / tune.WORK).rglob("step-*"))
-    monkeypatch.setattr(Tuner, "advance", plain)
-    run(corpus)
-    resumed = contents(corpus.root / paths.TUNED_PROMPTS)
-    from storage.atomic import remove
-
-    remove(corpus.root / ".supmer")
-    run(corpus)
-    assert contents(corpus.root / paths.TUNED_PROMPTS) == resumed
+def test_after_a_kill_the_same_bits(corpus):
+    assert_resumed_to_the_same_bytes(corpus, 3, Tuner)
 
 
 def test_the_places_of_the_parameters_are_those_of_the_model():

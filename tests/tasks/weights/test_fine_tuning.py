@@ -15,12 +15,18 @@ import torch
 from safetensors.torch import load_file
 
 from model.tuning.classifier import PromptedClassifier
+from model.tuning.fine_tuner import FineTuner
 from storage import paths
 from storage.atomic import remove
 from storage.errors import InputError, TransientError
-from support.tuning_room import furnish, tuning_corpus
+from support.tuned_methods import (
+    assert_resumed_to_the_same_bytes,
+    classified,
+    die_in_training,
+    rooms,
+    stored_predictions,
+)
 from support.tuning_room import run_tune as run
-from support.vector_corpus import contents
 from tasks.tune import stage as tune
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -35,14 +41,7 @@ CURVE = "seed, learning_rate, step, train_loss, validation_loss"
 KEPT = {"fine_tuning": {"learning_rates": [0.001, 0.01], "keep": True}}
 
 
-@pytest.fixture(scope="module")
-def furniture(tmp_path_factory):
-    return furnish(tmp_path_factory.mktemp("furniture"), SETS)
-
-
-@pytest.fixture
-def corpus(tmp_path, furniture):
-    return tuning_corpus(tmp_path, furniture, SMALL, SETS)
+furniture, corpus = rooms(SMALL, SETS)
 
 
 def rows(corpus, table, columns, where="true"):
@@ -103,17 +102,10 @@ def test_kept_weights_are_a_transformers_folder_that_predicts_as_the_stage_did(c
     folder = corpus.root / paths.TUNED_PROMPTS / "first/ft"
     model, start = T5ForConditionalGeneration.from_pretrained(folder), loaded(corpus)
     assert not model.shared.weight.equal(start.shared.weight)
-    classifier = PromptedClassifier.from_pretrained(folder, precision="float32")
-    lines = (furniture / "sets/first/test.jsonl").read_text().splitlines()
-    found = classifier.predict([orjson.loads(line)["text"] for line in lines])
+    _, found = classified(folder, furniture, precision="float32")
     kept = orjson.loads((folder / "supmer.json").read_bytes())["tuned_hash"]
-    stored = rows(
-        corpus,
-        paths.PREDICTIONS,
-        "CAST(split_part(example_id, ':', 2) AS INT), log_probabilities",
-        f"tested_on = 'first' AND tuned_hash = '{kept}'",
-    )
-    for prediction, (_, (first, second)) in zip(found, stored, strict=True):
+    stored = stored_predictions(corpus, kept, "log_probabilities")
+    for prediction, ((first, second),) in zip(found, stored, strict=True):
         odds = prediction.probabilities["0"] / prediction.probabilities["1"]
         assert math.log(odds) == pytest.approx(first - second, abs=1e-3)
     with pytest.raises(InputError, match="need no other backbone"):
@@ -136,33 +128,9 @@ def test_in_bfloat16_the_weights_kept_are_the_float32_master_weights(corpus):
     assert orjson.loads((folder / "supmer.json").read_bytes())["downstream"]["precision"] == "bfloat16"
 
 
-class KilledError(BaseException):
-    pass
-
-
-@pytest.mark.parametrize(("dies_at", "precision"), [(2, "float32"), (5, "bfloat16"), (13, "float32")])
-def test_an_interrupted_run_goes_on_and_gives_the_same_bits(corpus, monkeypatch, dies_at, precision):
-    from model.tuning.fine_tuner import FineTuner
-
-    taken = 0
-
-    def dies(self):
-        nonlocal taken
-        taken += 1
-        if taken == dies_at:
-            raise KilledError
-        plain(self)
-
-    plain = FineTuner.advance
-    monkeypatch.setattr(FineTuner, "advance", dies)
-    with pytest.raises(KilledError):
-        run(corpus, checkpoint_seconds=1e-6, precision=precision, **KEPT)
-    monkeypatch.setattr(FineTuner, "advance", plain)
-    run(corpus, checkpoint_seconds=1e-6, precision=precision, **KEPT)
-    resumed = contents(corpus.root / paths.TUNED_PROMPTS), predictions(corpus)
-    remove(corpus.root / ".supmer")
-    run(corpus, checkpoint_seconds=60, **KEPT)
-    assert (contents(corpus.root / paths.TUNED_PROMPTS), predictions(corpus)) == resumed
+@pytest.mark.parametrize(("steps", "precision"), [(1, "float32"), (4, "bfloat16"), (12, "float32")])
+def test_an_interrupted_run_goes_on_and_gives_the_same_bits(corpus, steps, precision):
+    assert_resumed_to_the_same_bytes(corpus, steps, FineTuner, precision=precision, **KEPT)
 
 
 def test_passes_of_a_few_rows_and_recomputed_activations_give_the_same_training(corpus):
@@ -181,11 +149,8 @@ def test_too_little_memory_is_one_line(corpus, monkeypatch):
         run(corpus)
 
 
-def test_a_damaged_checkpoint_is_named(corpus, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("model.tuning.fine_tuner.FineTuner.advance", dying_at(3))
-        with pytest.raises(KilledError):
-            run(corpus, checkpoint_seconds=1e-6)
+def test_a_damaged_checkpoint_is_named(corpus):
+    die_in_training(corpus, 3, FineTuner)
     (folder,) = (corpus.root / tune.WORK).rglob("step-*")
     for path in folder.glob("*.distcp"):
         os.truncate(path, path.stat().st_size // 2)
@@ -218,10 +183,7 @@ class TestRanks:
 
     def test_a_run_of_one_process_goes_on_with_two_ranks(self, corpus, monkeypatch):
         whole = self.curves(corpus)
-        with monkeypatch.context() as patch:
-            patch.setattr("model.tuning.fine_tuner.FineTuner.advance", dying_at(3))
-            with pytest.raises(KilledError):
-                run(corpus, checkpoint_seconds=1e-6)
+        die_in_training(corpus, 3, FineTuner)
         monkeypatch.setenv("SUPMER_RANKS", "2")
         assert_close(self.curves(corpus), whole)
         assert any("continuing from step 3 of seed 10" in line for line in corpus.said)
@@ -244,19 +206,6 @@ class TestRanks:
         if not any("continuing" in line for line in corpus.said):
             remove(corpus.root / ".supmer")
         return found
-
-
-def dying_at(step):
-    from model.tuning.fine_tuner import FineTuner
-
-    plain = FineTuner.advance
-
-    def dies(self):
-        if self.step == step:
-            raise KilledError
-        plain(self)
-
-    return dies
 
 
 def kill_a_rank(work):

@@ -5,12 +5,11 @@ import pytest
 import torch
 
 from model.tuning.classifier import PromptedClassifier
+from model.tuning.fine_tuner import FineTuner
 from storage import paths
-from storage.atomic import remove
 from storage.errors import InputError
-from support.tuning_room import furnish, tuning_corpus
+from support.tuned_methods import assert_resumed_to_the_same_bytes, classified, rooms, stored_predictions
 from support.tuning_room import run_tune as run
-from support.vector_corpus import contents
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -20,14 +19,7 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="module")
-def furniture(tmp_path_factory):
-    return furnish(tmp_path_factory.mktemp("furniture"))
-
-
-@pytest.fixture
-def corpus(tmp_path, furniture):
-    return tuning_corpus(tmp_path, furniture, SMALL)
+furniture, corpus = rooms(SMALL)
 
 
 def test_the_adapter_is_kept_and_peft_gives_the_numbers_of_our_classifier(corpus, furniture):
@@ -53,42 +45,15 @@ def test_the_adapter_is_kept_and_peft_gives_the_numbers_of_our_classifier(corpus
 
 
 def test_a_classifier_gives_the_predictions_of_the_stage(corpus, furniture):
-    import duckdb
-
     run(corpus)
     folder = corpus.root / paths.TUNED_PROMPTS / "first/lora"
-    classifier = PromptedClassifier.from_pretrained(folder, furniture / "models/backbone", any_backbone=True)
-    lines = (furniture / "sets/first/test.jsonl").read_text().splitlines()
-    found = classifier.predict([orjson.loads(line)["text"] for line in lines])
-    kept = orjson.loads((folder / "supmer.json").read_bytes())["tuned_hash"]
-    rows = duckdb.sql(
-        f"SELECT predicted FROM '{corpus.root / paths.PREDICTIONS}/**/*.parquet' WHERE tuned_hash = '{kept}' "
-        "ORDER BY CAST(split_part(example_id, ':', 2) AS INT)"
-    ).fetchall()
-    assert [classifier.labels.index(prediction.label) for prediction in found] == [label for (label,) in rows]
+    classifier, found = classified(folder, furniture, backbone=furniture / "models/backbone", any_backbone=True)
+    stored = stored_predictions(corpus, orjson.loads((folder / "supmer.json").read_bytes())["tuned_hash"])
+    assert [classifier.labels.index(prediction.label) for prediction in found] == [label for (label,) in stored]
 
 
-def test_an_interrupted_run_goes_on_and_gives_the_same_bits(corpus, monkeypatch):
-    from model.tuning.fine_tuner import FineTuner
-
-    class KilledError(BaseException):
-        pass
-
-    def dies(self):
-        if self.step == 3:
-            raise KilledError
-        plain(self)
-
-    plain = FineTuner.advance
-    monkeypatch.setattr(FineTuner, "advance", dies)
-    with pytest.raises(KilledError):
-        run(corpus, checkpoint_seconds=1e-6)
-    monkeypatch.setattr(FineTuner, "advance", plain)
-    run(corpus)
-    resumed = contents(corpus.root / paths.TUNED_PROMPTS)
-    remove(corpus.root / ".supmer")
-    run(corpus)
-    assert contents(corpus.root / paths.TUNED_PROMPTS) == resumed
+def test_an_interrupted_run_goes_on_and_gives_the_same_bits(corpus):
+    assert_resumed_to_the_same_bytes(corpus, 3, FineTuner)
 
 
 def test_without_peft_it_is_refused_in_one_line(corpus, monkeypatch):
