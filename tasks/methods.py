@@ -139,7 +139,8 @@ class Method:
     @property
     def is_ours(self) -> bool:
         """True if it is SUPMER, an ablation of it, or SUPMER on other data."""
-        return self.meta_training is not None and self.meta_training.recipe == SUPMER
+        learned = self.meta_training
+        return self.group is Group.OURS or (learned is not None and learned.recipe == SUPMER)
 
     @property
     def prompts(self) -> tuple[str, ...]:
