@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,10 +86,11 @@ def _listed(path: Path) -> list[str]:
 def _located(root: Path, names: Sequence[str]) -> list[str]:
     from storage.lineage.finding import locate
     from storage.queries.views import connect, one_line_errors
+    from tasks.sample.corpus_settings import text_field
 
-    text_field = overlaid(root, ())[0].sample.text_field
+    fields = partial(text_field, overlaid(root, ())[0].sample)
     with connect(root) as connection, one_line_errors(root):
-        return list(dict.fromkeys(locate(root, connection, name, text_field) for name in names))
+        return list(dict.fromkeys(locate(root, connection, name, fields) for name in names))
 
 
 def _influence(root: Path, ids: Sequence[str]) -> dict[str, dict[str, int]]:

@@ -79,7 +79,7 @@ def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str,
       supmer params show paper-t5-base --explain
       supmer params show -S sample.budget_mb=5 --json
     """
-    from tasks.params.reference import flatten, parameters
+    from tasks.params.reference import entry_parameters, flatten, parameters
     from tasks.params.schema_base import shown
 
     root = _root()
@@ -90,11 +90,14 @@ def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str,
     if as_json:
         print_json(values)
         return
-    meanings = {parameter.key: f"{parameter.description} ({parameter.type})" for parameter in parameters()}
+    rows = [row for parameter in parameters() for row in (parameter, *entry_parameters(parameter.key))]
+    meanings = {row.key: f"{row.description} ({row.type})" for row in rows}
     for key, value in flatten(values).items():
         click.echo(f"{key}: {shown(value)}")
         if explain:
-            click.echo(f"    {meanings.get(key) or meanings[key.rpartition('.')[0]]}")
+            mapping, _, leaf = key.rpartition(".")
+            entry = f"{mapping.rpartition('.')[0]}.NAME.{leaf}"
+            click.echo(f"    {meanings.get(key) or meanings.get(entry) or meanings[mapping]}")
 
 
 @command.command()

@@ -1,6 +1,6 @@
 """Finding a document by its id, by its own `id` or URL in the corpus, or by its text."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -19,11 +19,12 @@ _OWN_IDS = ("id", "url", "uri", "link")
 _WHOLE_ID = 32
 
 
-def locate(root: Path, connection: duckdb.DuckDBPyConnection, name: str, text_field: str) -> str:
+def locate(root: Path, connection: duckdb.DuckDBPyConnection, name: str, text_field: Callable[[str], str]) -> str:
     """Return the id of the only document that `name` names. Raise InputError if there is none, or several.
 
     `name` is a document id (at least 6 digits; a whole id may be of a document that is not in the corpus), the value of
-    the document's own `id` or URL, its text, or a passage that only it has.
+    the document's own `id` or URL, its text, or a passage that only it has. `text_field` returns the field that holds
+    the texts of a corpus.
     """
     plain = name.strip()
     if ID.fullmatch(plain.lower()) and ":" not in plain and len(plain) >= SHORTEST_PREFIX:
@@ -71,7 +72,7 @@ def _with_passage(connection: duckdb.DuckDBPyConnection, passage: str) -> set[st
     }
 
 
-def _by_own_id(root: Path, wanted: str, text_field: str) -> Iterator[str]:
+def _by_own_id(root: Path, wanted: str, text_field: Callable[[str], str]) -> Iterator[str]:
     """Yield the documents whose own id or URL, in the files of the corpus, is `wanted`."""
     folder = root / paths.CORPUS
     for source in read_manifest(folder) if (folder / MANIFEST).is_file() else []:
@@ -80,5 +81,7 @@ def _by_own_id(root: Path, wanted: str, text_field: str) -> Iterator[str]:
                 continue
             for record in reader_of(Part(root / file.path, file.name)):
                 if any(str(record.values.get(column)) == wanted for column in _OWN_IDS):
-                    text = str(record.values.get(text_field) or "").replace("\r\n", "\n").replace("\r", "\n")
+                    text = (
+                        str(record.values.get(text_field(source.name)) or "").replace("\r\n", "\n").replace("\r", "\n")
+                    )
                     yield document_id(text.strip())

@@ -6,6 +6,8 @@ from typing import NamedTuple
 from storage.records.parts import Part
 from storage.records.reader import Expected, WholeText, new_tuple, reader_of
 
+ADVICE = "set sample.text_field, or sample.corpora.NAME.text_field for one corpus"
+
 
 class Document(NamedTuple):
     """A document and its place: `row` counts from 1, `offset` is the position in bytes in the decompressed file."""
@@ -18,6 +20,6 @@ class Document(NamedTuple):
 
 def read_documents(part: Part, text_field: str) -> Iterator[Document]:
     """Yield the documents of a file or of a part of a file, in order; a text file is one document."""
-    expected = Expected(text=text_field, advice="set sample.text_field")
+    expected = Expected(text=text_field, advice=ADVICE)
     for values, file, row, offset, _ in reader_of(part, expected, text_as=WholeText):
         yield new_tuple(Document, (values[text_field], file, row, offset))

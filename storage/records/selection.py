@@ -5,10 +5,10 @@ for any number of documents.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from storage.scratch import scratch_database
 
 _MEMORY = "128MB"  # twice as much saves a sixth of the time at 800,000 documents; 2.4 million need no more
 _BATCH_ROWS = 65_536
-_PREFIX = 4  # hex digits of the document id: the limit of the budget is searched for in 65,536 bins
+_BINS = 65_536  # parts of the order of the draw, in one of which the limit of a budget is searched for
 
 # `place` is the number of a document in the corpus, in the order of the indexes.
 _LISTED = """CREATE TABLE listed (place BIGINT, source VARCHAR, file VARCHAR, "row" BIGINT, "offset" BIGINT,
@@ -33,10 +33,13 @@ _LOAD = """INSERT INTO listed
 _FORGET = """UPDATE listed SET reason = 'forgotten', detail = f.detail FROM forgotten f
     WHERE f.document_id = listed.document_id"""
 
-# The first copy of every text that passed the filters, inserted in the order of ids, so that rowid is the rank.
+# The first copy of every text that passed the filters, inserted in the order of the draw, so that rowid is the rank.
 _FIRSTS = """CREATE TABLE firsts AS
-    SELECT document_id, min(bytes) AS bytes, min(place) AS place
-    FROM listed WHERE reason IS NULL GROUP BY document_id ORDER BY document_id"""
+    SELECT document_id, bytes, place, floor({turn} * $bins)::INTEGER AS bin FROM (
+        SELECT document_id, min(bytes) AS bytes, min(place) AS place
+        FROM listed WHERE reason IS NULL GROUP BY document_id
+    ) ORDER BY {order}"""
+_FRACTION = "('0x' || left(document_id, 13))::BIGINT / (1::BIGINT << 52)"  # the id as a number between 0 and 1
 
 _LINKS = """INSERT INTO links
     SELECT s.number, b.keeper FROM signatures s JOIN (
@@ -54,11 +57,11 @@ _LEFT_OUT = (
     """CREATE TABLE ranked AS SELECT l.place, f.rowid AS number, f.place AS first
     FROM listed l JOIN firsts f ON f.document_id = l.document_id WHERE l.reason IS NULL""",
     """CREATE TABLE judged AS SELECT r.place,
-        CASE WHEN r.place <> r.first THEN 'duplicate' WHEN r.number >= $drawn THEN 'not_drawn' ELSE 'near_duplicate' END
+        CASE WHEN r.place <> r.first THEN 'duplicate' WHEN NOT {drawn} THEN 'not_drawn' ELSE 'near_duplicate' END
             AS reason,
         CASE reason WHEN 'duplicate' THEN r.first WHEN 'near_duplicate' THEN n.place END AS other
     FROM ranked r LEFT JOIN near n ON n.number = r.number
-    WHERE r.place <> r.first OR r.number >= $drawn OR n.number IS NOT NULL""",
+    WHERE r.place <> r.first OR NOT {drawn} OR n.number IS NOT NULL""",
     """CREATE TABLE copies AS SELECT j.place, concat(o.source, '/', o.file, ' row ', o."row") AS detail, o.document_id
     FROM judged j JOIN listed o ON o.place = j.other WHERE j.other IS NOT NULL""",
     """CREATE TABLE left_out AS SELECT j.place, j.reason, c.detail, c.document_id AS duplicate_of
@@ -76,7 +79,7 @@ _REASONS = """SELECT reason, count(*) AS n FROM (
     ) GROUP BY reason ORDER BY n DESC, reason"""
 
 _HELD_OUT = """CREATE TABLE held_out AS
-    SELECT f.document_id FROM firsts f ANTI JOIN nearest n ON n.number = f.rowid WHERE f.rowid < $drawn
+    SELECT f.document_id FROM firsts f ANTI JOIN nearest n ON n.number = f.rowid WHERE {drawn}
     ORDER BY sha256(concat($seed::BIGINT, ':', f.document_id)) LIMIT $count"""
 
 
@@ -89,12 +92,35 @@ class IndexFile:
     first_row: int
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the draw: bytes in all, weights of sources (1 unless named), and budgets of sources in bytes."""
+
+    budget: int
+    weights: Mapping[str, float] = field(default_factory=dict)
+    budgets: Mapping[str, int] = field(default_factory=dict)
+
+
+class _Places(NamedTuple):
+    """The places of the documents of one source."""
+
+    start: int
+    stop: int
+
+    def condition(self, place: str = "place") -> str:
+        """Return the SQL condition that a place is among them."""
+        return f"({place} >= {self.start} AND {place} < {self.stop})"
+
+
 class Selection:
     """The selection, with one method for each step; entering the context empties the folder, leaving it removes it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._drawn = 0
+        self._end = 0  # the rank at which the draw ends
+        self._ends: dict[_Places, int] = {}  # and that of sources with a budget
+        self._places: dict[str, _Places] = {}
         self._paths: list[str] = []
         self._limits = [0]  # the place at which each unit begins, and the end of the last
 
@@ -116,6 +142,8 @@ class Selection:
             values = {"place": self._limits[-1], "source": index.source, "before": index.first_row}
             self._connection.execute(_LOAD, values | {"path": str(index.path)})
             self._limits.append(self._limits[-1] + count_rows(index.path))
+            start = self._places.get(index.source, _Places(self._limits[-2], 0)).start
+            self._places[index.source] = _Places(start, self._limits[-1])
         return self._limits[-1]
 
     def forget(self, documents: Mapping[str, str]) -> int:
@@ -127,49 +155,81 @@ class Selection:
         self._connection.execute(_FORGET)
         return self._number("SELECT count(*) FROM listed WHERE reason = $1", [REASON])
 
-    def draw(self, budget: int) -> int:
-        """Draw texts in the order of their ids until the next would exceed `budget` bytes; return their number."""
-        self._connection.execute(_FIRSTS)
-        left = budget
-        bins = self._connection.execute(
-            "SELECT left(document_id, $n) AS bin, sum(bytes)::BIGINT FROM firsts GROUP BY bin ORDER BY bin",
-            {"n": _PREFIX},
-        ).fetchall()
-        for name, size in bins:
-            if size > left:
-                self._drawn = self._draw_within(name, left)
-                return self._drawn
-            left -= size
-        self._drawn = self._number("SELECT count(*) FROM firsts")
+    def draw(self, limits: Limits) -> int:
+        """Draw texts in the order of their ids until the next would exceed the budget; return their number.
+
+        A weight changes the order: the fraction that an id stands for is divided by it. A text that exceeds the budget
+        of its source is passed over.
+        """
+        turn = self._turn(limits.weights)
+        order = "document_id" if turn == _FRACTION else f"{turn}, document_id"
+        self._connection.execute(_FIRSTS.format(turn=turn, order=order), {"bins": _BINS})
+        for source, budget in limits.budgets.items():
+            if places := self._places.get(source):
+                self._ends[places] = self._end_of(budget, places.condition())
+        self._end = self._end_of(limits.budget, self._within_own_budget("rowid", "place"))
+        self._drawn = self._number(f"SELECT count(*) FROM firsts WHERE {self._is_drawn('rowid', 'place')}")
         return self._drawn
 
-    def _draw_within(self, name: str, left: int) -> int:
-        """Return the number of texts drawn if the limit lies in the bin `name`, of which `left` bytes can be drawn."""
-        drawn = self._number("SELECT count(*) FROM firsts WHERE document_id < $1", [name])
-        rows = self._connection.execute(
-            "SELECT bytes FROM firsts WHERE left(document_id, $2) = $1 ORDER BY document_id", [name, _PREFIX]
-        )
-        while row := rows.fetchone():
-            left -= row[0]
-            if left < 0:
-                break
-            drawn += 1
-        return drawn
+    def _turn(self, weights: Mapping[str, float]) -> str:
+        """Return the SQL of a document's turn: a number between 0 and 1, at twice the weight half as large."""
+        rates = {places: weights.get(source, 1.0) for source, places in self._places.items()}
+        least = min(rates.values(), default=1.0)
+        cases = [f"WHEN {places.condition()} THEN {least / rate!r}" for places, rate in rates.items() if rate != least]
+        return f"{_FRACTION} * CASE {' '.join(cases)} ELSE 1 END" if cases else _FRACTION
 
-    def smallest_text(self) -> int:
+    def _end_of(self, budget: int, condition: str) -> int:
+        """Return the rank of the first text under a condition that would exceed the budget, or else of the end."""
+        left = budget
+        sizes = self._connection.execute(
+            f"SELECT bin, sum(bytes)::BIGINT FROM firsts WHERE {condition} GROUP BY bin ORDER BY bin"
+        ).fetchall()
+        for name, size in sizes:
+            if size > left:
+                return self._end_within(name, left, condition)
+            left -= size
+        return self._number("SELECT count(*) FROM firsts")
+
+    def _end_within(self, name: int, left: int, condition: str) -> int:
+        """Return the rank at which the draw ends if it ends in the bin `name`, of which `left` bytes can be drawn."""
+        rows = self._connection.execute(
+            f"SELECT rowid, bytes FROM firsts WHERE bin = $1 AND {condition} ORDER BY rowid", [name]
+        )
+        end = 0
+        while left >= 0 and (row := rows.fetchone()):
+            end, size = row
+            left -= size
+        return end
+
+    def _is_drawn(self, number: str, place: str) -> str:
+        """Return the SQL condition that the text of a rank and place is drawn."""
+        return f"({number} < {self._end} AND {self._within_own_budget(number, place)})"
+
+    def _within_own_budget(self, number: str, place: str) -> str:
+        own = (f"NOT ({places.condition(place)} AND {number} >= {end})" for places, end in self._ends.items())
+        return " AND ".join(("true", *own))
+
+    def is_shut_out(self, source: str) -> bool:
+        """True if the budget of a source is below the first of its texts."""
+        places = self._places[source]
+        query = f"SELECT coalesce(min(rowid), -1) FROM firsts WHERE {places.condition()}"
+        return self._ends.get(places) == self._number(query)
+
+    def smallest_text(self, source: str | None = None) -> int:
         """Return the size in bytes of the smallest text that passed the filters, or 0 if none did."""
-        return self._number("SELECT coalesce(min(bytes), 0) FROM firsts")
+        places = self._places[source].condition() if source else "true"
+        return self._number(f"SELECT coalesce(min(bytes), 0) FROM firsts WHERE {places}")
 
     def link_near_duplicates(self, bands: Sequence[str]) -> None:
-        """Link near duplicates: in each bucket of each band, the smallest id is kept, and the others link to it."""
+        """Link near duplicates: in each bucket of each band, the first drawn is kept, and the others link to it."""
         run = self._connection.execute
         run("CREATE TABLE links (number BIGINT, keeper BIGINT)")
         if bands:
             run(
                 f"""CREATE TABLE signatures AS SELECT f.rowid AS number, {", ".join(f"i.{band}" for band in bands)}
                 FROM read_parquet($paths) i JOIN firsts f ON f.document_id = i.document_id
-                WHERE i.reason IS NULL AND f.rowid < $drawn""",
-                {"paths": self._paths, "drawn": self._drawn},
+                WHERE i.reason IS NULL AND {self._is_drawn("f.rowid", "f.place")}""",
+                {"paths": self._paths},
             )
         for band in bands:  # one band at a time, to limit memory
             run(_LINKS.format(band=band))
@@ -180,7 +240,7 @@ class Selection:
     def decide(self) -> dict[str, int]:
         """Decide on every document; return the number left out for each reason, largest first."""
         for step in _LEFT_OUT:
-            self._connection.execute(step, {"drawn": self._drawn} if "$drawn" in step else {})
+            self._connection.execute(step.format(drawn=self._is_drawn("r.number", "r.first")))
         return dict(self._connection.execute(_REASONS).fetchall())
 
     def verdicts(self, unit: int) -> pa.RecordBatchReader:
@@ -194,7 +254,8 @@ class Selection:
         count = round(share * kept)
         if share > 0 and kept > 1:
             count = min(max(count, 1), kept - 1)
-        self._connection.execute(_HELD_OUT, {"drawn": self._drawn, "seed": seed, "count": count})
+        query = _HELD_OUT.format(drawn=self._is_drawn("f.rowid", "f.place"))
+        self._connection.execute(query, {"seed": seed, "count": count})
         return count
 
     def with_split(self, documents: Path) -> pa.Table:

@@ -11,6 +11,7 @@ from storage import paths
 from storage.errors import InputError
 from storage.sources.source import AcquiredSource, parse_spec, read_manifest
 from tasks.params.schema import Params
+from tasks.sample.corpus_settings import budget_mb
 
 SENTENCE_BYTES = 145  # of English text, with the space after it
 TOKEN_BYTES = 4.4  # of English text in T5's vocabulary
@@ -75,8 +76,10 @@ def data_of(params: Params, root: Path | None) -> Data:
     """Return the amounts of data of a run with these parameters; `root` is the workspace, if its outputs count."""
     acquired = _acquired(params, root)
     origins: dict[str, str] = {}
-    corpus = _corpus_mb(params, acquired, origins)
-    drawn = min(params.sample.budget_mb, corpus)
+    sizes = _corpus_mb(params, acquired, origins)
+    corpus = sum(sizes.values())
+    within = sum(min(size, budget_mb(params.sample, name)) for name, size in sizes.items())
+    drawn = min(params.sample.budget_mb, within)
     sampled = _sampled(params, root)
     if sampled:
         drawn, sentences = sampled["bytes"] / 1e6, float(sampled["sentences"])
@@ -124,8 +127,11 @@ def acquired_folder(params: Params, root: Path | None, role: str) -> Path | None
     return root / source.folder if root and source else None
 
 
-def _corpus_mb(params: Params, acquired: dict[tuple[str, str], AcquiredSource], origins: dict[str, str]) -> float:
-    total = 0.0
+def _corpus_mb(
+    params: Params, acquired: dict[tuple[str, str], AcquiredSource], origins: dict[str, str]
+) -> dict[str, float]:
+    """Return the size of each corpus in MB."""
+    sizes: dict[str, float] = {}
     for name, spec in params.acquire.corpus.items():
         source = acquired.get(("corpus", name))
         known = SOURCES.get(_location(spec))
@@ -138,10 +144,10 @@ def _corpus_mb(params: Params, acquired: dict[tuple[str, str], AcquiredSource], 
         elif (there := _local_bytes(spec)) is not None:
             size, origin = there / 1e6, "the size of the files"
         else:
-            size, origin = params.sample.budget_mb, "assumed to be as large as sample.budget_mb"
-        total += size
+            size, origin = budget_mb(params.sample, name), "assumed to be as large as its budget"
+        sizes[name] = size
         origins[f"corpus.{name}"] = f"corpus {name}: {size:,.1f} MB of text, {origin}"
-    return total
+    return sizes
 
 
 def _location(spec: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from storage.atomic import write_bytes
@@ -52,10 +53,22 @@ def _parameters(group: type[ParamGroup], path: KeyPath) -> Iterator[Parameter]:
         if inner is not None:
             yield from _parameters(inner, (*path, name))
             continue
-        bounds = " and ".join(_bounds(field.metadata))
-        default = REQUIRED if field.default is PydanticUndefined else shown(field.default)
-        spelled = ", ".join(filter(None, (spell(field.annotation), bounds)))
-        yield Parameter(".".join((*path, name)), spelled, default, field.description or "")
+        yield _parameter((*path, name), field)
+
+
+def _parameter(path: KeyPath, field: FieldInfo) -> Parameter:
+    bounds = " and ".join(_bounds(field.metadata))
+    default = REQUIRED if field.default is PydanticUndefined else shown(field.default)
+    spelled = ", ".join(filter(None, (spell(field.annotation), bounds)))
+    return Parameter(".".join(path), spelled, default, field.description or "")
+
+
+def entry_parameters(key: str) -> tuple[Parameter, ...]:
+    """Return the parameters of each entry of a mapping of groups, with NAME for the entry's name; none elsewhere."""
+    annotation = value_type(tuple(key.split(".")))
+    group = group_type(get_args(annotation)[1]) if get_origin(annotation) is dict else None
+    fields = group.model_fields if group else {}
+    return tuple(_parameter((*key.split("."), "NAME", name), field) for name, field in fields.items())
 
 
 def group_type(annotation: Any) -> type[ParamGroup] | None:
@@ -77,7 +90,7 @@ def spell(annotation: Any) -> str:
         return f"list of: {spell(arguments[0])}"
     if origin is dict:
         return f"mapping of name to {spell(arguments[1])}"
-    return _WORDS[annotation]
+    return "a group of keys" if group_type(annotation) else _WORDS[annotation]
 
 
 def _bounds(constraints: Iterable[Any]) -> Iterator[str]:
@@ -155,8 +168,9 @@ def reference() -> str:
             group = group_type(Params.model_fields[stage].annotation)
             about = (group.__doc__ or "").splitlines()[0] if group else _ABOUT[stage]
             lines += ["", f"## {stage}", "", about, "", "| key | type | default | meaning |", "|---|---|---|---|"]
-        type_ = parameter.type.replace("|", "\\|")
-        lines.append(f"| `{parameter.key}` | {type_} | `{parameter.default}` | {parameter.description} |")
+        for row in (parameter, *entry_parameters(parameter.key)):
+            type_ = row.type.replace("|", "\\|")
+            lines.append(f"| `{row.key}` | {type_} | `{row.default}` | {row.description} |")
     return "\n".join([*lines, ""])
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from model.t5.precision import WantedPrecision
+from storage.errors import did_you_mean
 from tasks.methods import META_TRAINED, METHODS, PAIRS, SINGLES
 from tasks.params.learning_schema import MetatrainParams, ReportParams, TuneParams
 from tasks.params.schema_base import Count, Distinct, Impossible, Name, ParamGroup, Share, Source, defaults, impossible
@@ -34,11 +35,27 @@ class NearDuplicateParams(ParamGroup):
     rows: int = Field(8, ge=1, description="Hashes of a band: more find closer copies only")
 
 
+class CorpusParams(ParamGroup):
+    """Settings of one corpus. A key that is left out is as for the others."""
+
+    text_field: str | None = Field(None, min_length=1, description="Its field with the text; null: sample.text_field")
+    weight: float = Field(1.0, gt=0, description="How often its texts are drawn: at 2, twice as often as at 1")
+    budget_mb: float | None = Field(
+        None, gt=0, description="Most text to draw from it, in MB, within sample.budget_mb; null: no limit of its own"
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the keys that are set, as params.yaml has them."""
+        return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
+
+
 class SampleParams(ParamGroup):
     """Drawing of documents, filters, and cutting into sentences."""
 
     text_field: str = Field("text", min_length=1, description="Field or column that holds a document's text")
     budget_mb: float = Field(10_000.0, gt=0, description="Text to draw, in MB")
+    corpora: dict[Name, CorpusParams] = Field({}, description="Settings of single corpora, by their names")
     shard_mb: float = Field(32.0, ge=0.001, description="Text of one shard, in MB")
     validation_share: float = Field(0.05, gt=0, lt=1, description="Share of the documents put aside for validation")
     language: str | None = Field("en", description="Language to keep, as a two-letter code; null: any")
@@ -170,7 +187,16 @@ class Params(ParamGroup):
 
     def problems(self) -> Iterator[Impossible]:
         """Yield what one stage asks for and another does not provide."""
-        yield from (*self._task_problems(), *self._variant_problems(), *self._dataset_problems())
+        yield from (*self._corpus_problems(), *self._task_problems())
+        yield from (*self._variant_problems(), *self._dataset_problems())
+
+    def _corpus_problems(self) -> Iterator[Impossible]:
+        for name, corpus in self.sample.corpora.items():
+            if name not in self.acquire.corpus:
+                close = did_you_mean(name, self.acquire.corpus)
+                text = f"acquire.corpus brings in no such corpus{close}"
+                key, written = f"sample.corpora.{name}", corpus.model_dump()
+                yield impossible(key, written, text, "acquire.corpus", *(f"{key}.{field}" for field in written))
 
     def _task_problems(self) -> Iterator[Impossible]:
         mix, tasks = self.materialize.format_mix, self.materialize.train_tasks

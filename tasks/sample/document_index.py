@@ -13,6 +13,7 @@ from storage.records.documents import Document, read_documents
 from storage.records.parts import count_rows
 from storage.tables.corpus_tables import index_schema
 from tasks.params.schema import NearDuplicateParams, SampleParams
+from tasks.sample.corpus_settings import text_field
 from tasks.sample.filters import inspect
 from tasks.sample.minhash import band_keys
 from tasks.sample.reading_units import parts_of
@@ -34,9 +35,9 @@ _LONGEST_HASHED = 2_000_000  # characters; texts that are equal so far are near 
 _FLUSH_ROWS = 8_192
 
 
-def index_params(params: SampleParams) -> Record:
-    """Return the parameters that an index depends on."""
-    chosen: Record = params.model_dump(include=set(PARAMS))
+def index_params(params: SampleParams, corpus: str) -> Record:
+    """Return the parameters that an index of a corpus depends on."""
+    chosen: Record = params.model_dump(include=set(PARAMS)) | {"text_field": text_field(params, corpus)}
     near = params.near_duplicates
     return chosen | {"near_duplicates": near.model_dump() if near.enabled else {"enabled": False}}
 

@@ -13,6 +13,7 @@ from storage.parquet import write_shard
 from storage.records.documents import read_documents
 from storage.tables.corpus_tables import EXCLUDED, KEPT_DOCUMENTS, SENTENCES
 from tasks.params.schema import SampleParams
+from tasks.sample.corpus_settings import text_field
 from tasks.sample.document_index import normalized
 from tasks.sample.reading_units import parts_of
 from tasks.sample.sentences import sentence_spans
@@ -26,10 +27,10 @@ _LONGEST_COUNTED = 200  # words; the last bin of the histogram holds all longer 
 Verdict = dict[str, Any]
 
 
-def write_params(params: SampleParams) -> Record:
-    """Return the parameters that the written shards depend on."""
+def write_params(params: SampleParams, corpus: str) -> Record:
+    """Return the parameters that the written shards of a corpus depend on."""
     chosen: Record = params.model_dump(include=set(PARAMS))
-    return chosen
+    return chosen | {"text_field": text_field(params, corpus)}
 
 
 def write(payload: Record, folder: Path) -> Record:

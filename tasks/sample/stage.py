@@ -7,7 +7,7 @@ with their reasons.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from storage.records.selection import IndexFile, Selection
 from storage.sources.source import read_manifest
 from storage.tables.corpus_tables import DOCUMENTS
 from tasks.params.schema import SampleParams
+from tasks.sample.corpus_settings import limits
 from tasks.sample.document_index import INDEX, band_names, index, index_params
 from tasks.sample.filters import known_languages
 from tasks.sample.reading_units import Unit, cut_corpus, shard_name
@@ -68,7 +69,7 @@ def _weight(unit: Unit) -> int:
 
 def _index_shard(unit: Unit, params: SampleParams) -> Shard:
     name = f"{unit.source}/{unit.name}#{unit.number}"
-    return Shard(name, unit.payload() | {"params": index_params(params)}, _weight(unit), unit.hint())
+    return Shard(name, unit.payload() | {"params": index_params(params, unit.source)}, _weight(unit), unit.hint())
 
 
 def _select(
@@ -86,10 +87,8 @@ def _select(
             f"{paths.CORPUS}: no document in {files} files: add documents, or check acquire.corpus in params.yaml"
         )
     selection.forget({document: str(entry) for document, entry in forgotten.items()})
-    drawn = selection.draw(int(params.budget_mb * _MEGABYTE))
-    if not drawn and (smallest := selection.smallest_text()):
-        needed = f"no text fits (the smallest has {smallest} bytes)"
-        raise InputError(f"params.yaml: sample.budget_mb: {params.budget_mb:g}: {needed}: raise it")
+    drawn = selection.draw(limits(params))
+    _check_budgets(selection, params, {unit.source for unit in units}, drawn)
     selection.link_near_duplicates(band_names(params.near_duplicates))
     excluded = selection.decide()
     if not drawn:
@@ -98,6 +97,17 @@ def _select(
             f"{paths.CORPUS}: every one of {listed} documents is filtered out ({reasons}): relax sample.* filters"
         )
     return excluded
+
+
+def _check_budgets(selection: Selection, params: SampleParams, sources: Collection[str], drawn: int) -> None:
+    """Raise InputError if no text fits into the budget, or none of a corpus into its own."""
+    needed = "no text fits (the smallest has {} bytes): raise it"
+    for name, corpus in params.corpora.items():
+        if name in sources and selection.is_shut_out(name):
+            key = f"sample.corpora.{name}.budget_mb: {corpus.budget_mb:g}"
+            raise InputError(f"params.yaml: {key}: {needed.format(selection.smallest_text(name))}")
+    if not drawn and (smallest := selection.smallest_text()):
+        raise InputError(f"params.yaml: sample.budget_mb: {params.budget_mb:g}: {needed.format(smallest)}")
 
 
 def _index_files(units: Sequence[Unit], indexed: Sequence[ShardResult]) -> list[IndexFile]:
@@ -128,7 +138,11 @@ def _write_verdicts(selection: Selection, number: int, work: Path) -> tuple[Path
 
 def _write_shard(unit: Unit, verdicts: tuple[Path, bool], params: SampleParams) -> Shard:
     path, texts = verdicts
-    payload = unit.payload() | {"source": unit.source, "params": write_params(params), "verdicts": file_hash(path)}
+    payload = unit.payload() | {
+        "source": unit.source,
+        "params": write_params(params, unit.source),
+        "verdicts": file_hash(path),
+    }
     hint = unit.hint() | {"verdicts_path": str(path), "texts": texts}
     return Shard(f"{unit.source}/{unit.name}#{unit.number}", payload, _weight(unit), hint)
 

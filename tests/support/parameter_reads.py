@@ -7,6 +7,7 @@ count.
 
 import ast
 from collections import defaultdict
+from typing import get_args, get_origin
 
 from tasks.params.reference import group_type
 from tasks.params.schema import Params
@@ -21,6 +22,8 @@ def groups(group=Params, path=()):
     for name, field in group.model_fields.items():
         if inner := group_type(field.annotation):
             yield from groups(inner, (*path, name))
+        elif get_origin(field.annotation) is dict and (inner := group_type(get_args(field.annotation)[1])):
+            yield from groups(inner, (*path, name, "NAME"))  # the entries of a mapping
 
 
 GROUPS = {group.__name__: group for group, _ in groups()}

@@ -19,7 +19,7 @@ def workspace(audited):
 def located(audited):
     def call(name):
         with connect(audited) as connection:
-            return locate(audited, connection, name, "text")
+            return locate(audited, connection, name, lambda _corpus: "text")
 
     return call
 

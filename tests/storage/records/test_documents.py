@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage.errors import InputError
-from storage.records.documents import read_documents
+from storage.records.documents import ADVICE, read_documents
 from storage.records.formats import file_kind, is_ignored
 from storage.records.parts import Part, count_rows, cut
 from storage.records.reader import Expected, JsonLines
@@ -149,8 +149,8 @@ def test_parquet_is_cut_between_row_groups(tmp_path):
     [
         (b'{"text": "a"}\n{"text": "b"\n', "line 2: not JSON"),
         (b'{"text": "a"}\n["b"]\n', "line 2: a list where an object was expected: write one JSON object per line"),
-        (b'{"body": "a", "id": 1}\n', "line 1: no field 'text' (found: body, id): set sample.text_field"),
-        (b'{"text": 5}\n', "line 1: field 'text' holds a number, not text: set sample.text_field"),
+        (b'{"body": "a", "id": 1}\n', f"line 1: no field 'text' (found: body, id): {ADVICE}"),
+        (b'{"text": 5}\n', f"line 1: field 'text' holds a number, not text: {ADVICE}"),
         (b'{"text": "a\xff"}\n', "line 1: not UTF-8 (byte 11 is 0xff): convert the file to UTF-8"),
     ],
 )
@@ -166,7 +166,7 @@ def test_the_line_number_is_the_files_even_in_a_later_part(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"id,body\n1,a\n", "line 1: no column 'text' (found: id, body): set sample.text_field"),
+        (b"id,body\n1,a\n", f"line 1: no column 'text' (found: id, body): {ADVICE}"),
         (b'id,text\n1,a\n2,"b\n', "row 2 (line 3): not CSV (unexpected end of data): correct the row's quotes"),
         (
             b"id,text\n1,a,b\n",
@@ -234,8 +234,8 @@ def test_parquet_with_a_damaged_page_is_refused(tmp_path):
 def test_parquet_without_the_column_or_with_numbers_is_refused(tmp_path):
     pq.write_table(pa.table({"body": TEXTS, "text": [1, 2, 3]}), tmp_path / "a.parquet")
     read = Part(tmp_path / "a.parquet", "a.parquet")
-    assert message(read) == "column 'text' holds int64, not text: set sample.text_field"
-    assert message(read, "content") == "no column 'content' (found: body, text): set sample.text_field"
+    assert message(read) == f"column 'text' holds int64, not text: {ADVICE}"
+    assert message(read, "content") == f"no column 'content' (found: body, text): {ADVICE}"
 
 
 def test_parquet_text_that_is_not_utf8_is_named_by_row(tmp_path):
