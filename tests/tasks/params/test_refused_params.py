@@ -47,12 +47,9 @@ from tasks.params.overrides import override
         ("path:/news", "ftp:/news", ("params.yaml:7: acquire.corpus.news: 'ftp:/news': a source starts with one of "
          "wheel:…, hf:…, path:…, s3://…, gs://…, https://…, made:…: for example "
          "hf:org/name@revision#path=data/*.parquet")),
-<<<<<<< HEAD
-=======
         ("budget_mb: 20", "corpora: {nws: {weight: 2}}",
          ("params.yaml:13: sample.corpora.nws: acquire.corpus brings in no such corpus; did you mean 'news'? "
          '(got {"weight": 2})')),
->>>>>>> 35fbfb0 (Give each corpus its own text field, weight and budget)
         ("  backbone: hf:a/backbone\n", "", "params.yaml:3: acquire.backbone: missing (expected text)"),
         ("methods: [pt]", "optimizer: adam",
          ('params.yaml:20: tune.optimizer: no longer a key (got "adam"); '
