@@ -16,7 +16,7 @@ from support.documented import agrees, mentions, steps
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 BIN = Path(sys.executable).parent
-CLONED = (".dvc", ".dvcignore", ".gitignore", "dvc.yaml", "inputs", "inputs.yaml", "params.yaml", "profiles")
+CLONED = (".dvc", ".dvcignore", ".gitignore", "dvc.yaml", "inputs", "inputs.yaml", "params.yaml", "profiles", "prompts")
 CODE = ("flows", "model", "storage", "tasks")
 
 
