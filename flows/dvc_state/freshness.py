@@ -17,7 +17,9 @@ from flows.dvc_state.dag import Pipeline, dvc_errors
 from flows.dvc_state.listings import listing
 from flows.dvc_state.local_inputs import is_listing, source_in_words
 from flows.dvc_state.remote_inputs import reaching
+from storage import paths
 from storage.lockfile import is_code
+from storage.records.forgotten import read_forgotten
 
 Kind = Literal["code", "input", "output", "parameter", "command", "new"]
 State = Literal["fresh", "stale", "restorable"]
@@ -128,6 +130,9 @@ def _input_reasons(root: Path, stage: Any, params: Mapping[str, Any] | None, bac
                     yield Reason("code", _changed(f"code {dep}", dep, what))
             elif is_listing(stage.name):
                 yield Reason("input", _changed(source_in_words(root, stage.name, str(dep)), dep, what))
+            elif str(dep) == paths.FORGOTTEN and not dep.hash_info and not read_forgotten(root / paths.FORGOTTEN):
+                # Kind "code": a newer version reads the list, and an empty one changes no result.
+                yield Reason("code", f"input {dep} is new, and empty")
             else:
                 yield Reason("input", _changed(f"input {dep}", dep, what))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flows.dvc_state.forgotten_list import require_list
 from flows.dvc_state.local_inputs import check_sources, sync
 from flows.lock import is_free
 from flows.options import overlaid, persisted
@@ -39,6 +40,8 @@ def open_session(settings: Sequence[str], *, keep: bool) -> Session:
     root = enter()
     what_if, sources_changed = None, False
     params, supposed = overlaid(root, settings)
+    if keep or is_free(root):
+        require_list(root)
     if keep or (supposed is None and is_free(root)):  # a question changes nothing, least of all during a run
         sources_changed = sync(root, params.acquire)
     elif supposed is not None:

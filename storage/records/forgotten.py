@@ -1,6 +1,7 @@
 """The list of documents that must never be used: `forgotten.csv`, which is under version control."""
 
 import csv
+import hashlib
 import io
 import re
 from collections.abc import Iterable, Mapping
@@ -50,13 +51,21 @@ def read_forgotten(path: Path) -> dict[str, Forgotten]:
     return listed
 
 
+def is_empty_list(md5: str) -> bool:
+    """True if a list with this md5 names no document."""
+    return md5 == hashlib.md5(_csv([]), usedforsecurity=False).hexdigest()
+
+
 def write_forgotten(path: Path, listed: Mapping[str, Forgotten] | Iterable[Forgotten]) -> None:
     """Write the list, sorted by id, so that the order of decisions makes no difference."""
-    entries = listed.values() if isinstance(listed, Mapping) else listed
+    write_bytes(path, _csv(listed.values() if isinstance(listed, Mapping) else listed))
+
+
+def _csv(entries: Iterable[Forgotten]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
     writer.writerows(
         (entry.document_id, entry.date, entry.why) for entry in sorted(entries, key=lambda entry: entry.document_id)
     )
-    write_bytes(path, text.getvalue().encode())
+    return text.getvalue().encode()
