@@ -50,6 +50,7 @@ SCORES = "data/tuning/scores"
 CURVES = "data/tuning/curves"
 COSTS = "data/tuning/costs"
 PREDICTIONS = "data/tuning/predictions"
+TESTED_EXAMPLES = "data/tuning/tested_examples"
 TUNE_METRICS = "data/metrics/tune.json"
 TUNE_PLOTS = "data/plots/tune"
 
@@ -75,6 +76,7 @@ WORKSPACE_LOCK = PRIVATE / "lock"
 SCHEDULE = PRIVATE / "schedule"
 SERVER = PRIVATE / "server"  # address and key of the lasting Prefect server
 OPENER = PRIVATE / "open.html"  # leads a browser to that server
+FORGETTING = PRIVATE / "forgetting"  # what tables held before documents are forgotten, until that is certified
 DVC_LOCK_COPY = PRIVATE / "dvc.lock"
 PREFECT_HOME = Path(".prefect")
 

@@ -7,24 +7,28 @@ import sys
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from flows.lock import workspace_lock
 from flows.options import overlaid
+from flows.terminal import printable, size
 from flows.workspace import enter
 from storage import paths
 from storage.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from flows.takedown.forgetting import Before, Counts, StillHeld
+
+NAMED = 3  # commits and places that are printed of each kind; the certificate has all
 EXAMPLES = """\b
 Examples:
   supmer forget 3f9a1c --why "takedown request of 3 May" --dry-run
   supmer forget https://example.org/a-story --why "withdrawn by its author" --yes
-  supmer forget --file ids.txt --why "licence ended" --yes
+  supmer forget --file ids.txt --why "licence ended" --purge --yes
 """
 
 
@@ -32,6 +36,7 @@ Examples:
 @click.argument("documents", nargs=-1, metavar="[DOCUMENT]…")
 @click.option("--file", "listing", type=click.Path(path_type=Path), help="A file that names one document on each line.")
 @click.option("--why", "reason", required=True, metavar="TEXT", help="The reason; kept in the list and certificate.")
+@click.option("--purge", is_flag=True, help="Also delete earlier versions that hold them, from DVC's cache and shards.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be affected.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--no-run", is_flag=True, help="Only write the list; the next `supmer run` honours it.")
@@ -39,30 +44,31 @@ def command(documents: tuple[str, ...], listing: Path | None, reason: str, **opt
     """Forget documents: list them in forgotten.csv, run what they affect, and write a certificate.
 
     DOCUMENT is an id (at least 6 digits), the document's own `id` or URL in the corpus, its text, or a passage of it.
-    The command can be repeated: after an interruption it continues. Earlier versions stay in DVC's cache, and the
-    source files are not changed.
+    The command can be repeated: after an interruption it continues. Files of sources, DVC remotes and git commits are
+    never changed; the command names those that still hold the documents.
     """
     why = " ".join(reason.split())
     if not why:
         raise InputError("--why: is empty: give the reason in a sentence")
+    if options["purge"] and options["no_run"]:
+        raise click.UsageError("--purge needs the run: leave --no-run out.")
     names = [*documents, *(_listed(listing) if listing else ())]
     if not names:
         raise InputError("forget: no document given: name one, or give --file")
     root = enter()
-    ids = _located(root, names)
-    before = _influence(root, ids)
-    for document, counts in before.items():
-        named = ", ".join(f"{view} {rows:,}" for view, rows in counts.items() if rows)
-        click.echo(f"{document}: {named or 'no table names it'}")
-    kept = any(rows for counts in before.values() for view, rows in counts.items() if view != "excluded")
-    affected = "sample and all stages after it" if kept else "sample and report: no other stage used them"
-    click.echo(f"affected: {affected}")
+    from flows.takedown.forgetting import state_before
+    from tasks.sample.corpus_settings import text_field
+
+    fields = partial(text_field, overlaid(root, ())[0].sample)
+    ids = _located(root, names, fields)
+
+    before = state_before(root, ids)
+    _say_affected(before.rows, purge=options["purge"])
     if options["dry_run"]:
         return
     if not options["yes"] and not (sys.stdin.isatty() and click.confirm("forget them?")):
         raise InputError("forget: nothing was changed: confirm it, or give --yes")
-    versions = _versions(root)
-    _write_list(root, ids, why)
+    _write_list(root, ids, why, before)
     click.echo(f"{paths.FORGOTTEN}: {len(ids)} listed; commit it")
     if options["no_run"]:
         return
@@ -70,7 +76,7 @@ def command(documents: tuple[str, ...], listing: Path | None, reason: str, **opt
     if run.returncode:
         click.echo("the list is written; repeat this command when `supmer run` succeeds: it then certifies", err=True)
         sys.exit(run.returncode)
-    _certify(root, ids, why, before, versions)
+    _certify(root, ids, why, before, fields, purge=options["purge"])
 
 
 def _listed(path: Path) -> list[str]:
@@ -83,88 +89,80 @@ def _listed(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
-def _located(root: Path, names: Sequence[str]) -> list[str]:
+def _located(root: Path, names: Sequence[str], fields: Callable[[str], str]) -> list[str]:
     from storage.lineage.finding import locate
     from storage.queries.views import connect, one_line_errors
-    from tasks.sample.corpus_settings import text_field
 
-    fields = partial(text_field, overlaid(root, ())[0].sample)
     with connect(root) as connection, one_line_errors(root):
         return list(dict.fromkeys(locate(root, connection, name, fields) for name in names))
 
 
-def _influence(root: Path, ids: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the number of rows of each table that name each document; the list of forgotten documents is no use."""
-    from storage.lineage.tracing import exclusions, uses
-    from storage.queries.views import connect, datasets, one_line_errors, refuse_damaged
-    from storage.records.forgotten import REASON
-
-    with connect(root) as connection, one_line_errors(root):
-        refuse_damaged(root, connection)
-        views = [dataset.name for dataset in datasets(root) if dataset.shards]
-        counted = {}
-        for document in ids:
-            counts = {use.view: use.rows for view in views if (use := uses(connection, view, document)) is not None}
-            listed = [
-                row for row in exclusions(connection, document) if row["reason"] == REASON and not row.get("text")
-            ]
-            if "excluded" in counts:
-                counts["excluded"] -= len(listed)
-            counted[document] = counts
-        return counted
+def _say_affected(rows: Counts, *, purge: bool) -> None:
+    for document, counts in rows.items():
+        named = ", ".join(f"{view} {count:,}" for view, count in counts.items() if count)
+        click.echo(f"{document}: {named or 'no table names it'}")
+    kept = any(count for counts in rows.values() for view, count in counts.items() if view != "excluded")
+    click.echo(f"affected: {'sample and all stages after it' if kept else 'sample and report'}")
+    if purge:
+        click.echo("purge: every earlier version of their outputs that holds them, in DVC's cache and among the shards")
 
 
-def _versions(root: Path) -> dict[str, str | None]:
-    from storage.lockfile import read_pipeline
-
-    return {output.path: output.md5 for stage in read_pipeline(root).current() for output in stage.outputs}
-
-
-def _write_list(root: Path, ids: Sequence[str], why: str) -> None:
+def _write_list(root: Path, ids: Sequence[str], why: str, before: Before) -> None:
+    from flows.takedown.forgetting import note
     from storage.records.forgotten import Forgotten, read_forgotten, write_forgotten
 
     path, today = root / paths.FORGOTTEN, datetime.now(UTC).date().isoformat()
     with workspace_lock(root, "supmer forget"):
+        note(root, ids, before)
         listed = read_forgotten(path)
         added = {document: Forgotten(document, today, why) for document in ids if document not in listed}
         if added:
             write_forgotten(path, listed | added)
 
 
-def _certify(root: Path, ids: Sequence[str], why: str, before: dict[str, Any], versions: dict[str, str | None]) -> None:
-    """Check that no table names the documents and that every stage is fresh; write the certificate, or refuse to."""
-    import orjson
-
+def _certify(
+    root: Path, ids: Sequence[str], why: str, before: Before, fields: Callable[[str], str], *, purge: bool
+) -> None:
+    """Check that nothing names the documents, delete earlier versions if wanted, and write the certificate."""
     from flows.dvc_state.dag import Pipeline
-    from flows.dvc_state.freshness import assess
-    from flows.run.lineage_events import git_commit
-    from storage.atomic import write_bytes
+    from flows.takedown.forgetting import copies_of, note, require_forgotten, still_held, write_certificate
+    from flows.takedown.purging import purge as purge_copies
 
-    after = _influence(root, ids)
-    left = [f"{document} in {view}" for document, counts in after.items() for view, rows in counts.items() if rows]
-    pipeline = Pipeline(root)
-    stale = [node.name for node in pipeline.nodes() if assess(pipeline, node.name).state != "fresh"]
-    if left or stale:
-        wrong = f"still named: {', '.join(left)}" if left else f"not fresh: {', '.join(stale)}"
-        raise InputError(f"forget: no certificate, {wrong}: `supmer run`, then repeat this command")
-    now, current = datetime.now(UTC), _versions(root)
-    changed = {
-        path: {"before": versions.get(path), "after": md5} for path, md5 in current.items() if versions.get(path) != md5
-    }
-    certificate = {
-        "documents": list(ids),
-        "why": why,
-        "time": now.isoformat(timespec="seconds"),
-        "git_commit": git_commit(root),
-        "rows_before": before,
-        "rows_after": after,
-        "outputs": changed,
-        "checks": [
-            "no row of any table names the documents",
-            "every stage is fresh: all outputs come from these tables",
-        ],
-        "not_removed": "earlier versions in DVC's cache, remotes and git; the files of the sources",
-    }
-    path = root / paths.CERTIFICATES / f"{now:%Y%m%dT%H%M%SZ}-{ids[0][:8]}.json"
-    write_bytes(path, orjson.dumps(certificate, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    click.echo(f"{path.relative_to(root)}: no table names them any more; {len(changed)} outputs changed")
+    pipeline, purged = Pipeline(root), None
+    with workspace_lock(root, "supmer forget"):
+        after = require_forgotten(root, ids, pipeline)
+        copies = copies_of(root, ids, before, fields)
+        if purge:
+            before.versions, before.objects = sorted(copies.versions), sorted(copies.objects)
+            note(root, ids, before)
+            purged = purge_copies(pipeline, copies)
+            freed = f"{purged.objects:,} objects of DVC's cache ({size(purged.bytes)})"
+            click.echo(f"purged: {freed} and {purged.shards:,} shards")
+        held = still_held(root, ids, pipeline, copies, before.folders, fields)
+        path = write_certificate(root, ids, why, before, after, held, copies=copies, purged=purged)
+    for line in _lines(held):
+        click.echo(f"still there: {printable(line)}")
+    click.echo(f"{path.relative_to(root)}: no table, task, centroid or prompt names them any more; commit it")
+
+
+def _lines(held: StillHeld) -> Iterator[str]:
+    """Yield a line for each thing that still holds the documents: where, and what to do."""
+    for place in held.sources[:NAMED]:
+        remedy = "use a source without it" if place.fetched else "remove it there, then `supmer run`"
+        yield f"{place.path}, row {place.row}: a file of source {place.source}: {remedy}"
+    if len(held.sources) > NAMED:
+        yield f"{len(held.sources) - NAMED:,} more places in files of sources: the certificate lists them"
+    if held.cached:
+        yield f"{held.cached:,} objects of earlier versions in DVC's cache: --purge deletes them"
+    for remote in held.remotes:
+        if remote.objects is None:
+            yield f"remote {remote.remote}: cannot be asked ({remote.problem}): delete earlier versions there"
+        elif remote.objects:
+            command = f"dvc gc --workspace --cloud --remote {remote.remote}"
+            yield f"remote {remote.remote}: {remote.objects:,} objects: `{command}` deletes all earlier versions there"
+    if held.commits:
+        shown = ", ".join(commit[:12] for commit in held.commits[:NAMED]) + (", …" if len(held.commits) > NAMED else "")
+        count = f"{len(held.commits):,} git commit{'' if len(held.commits) == 1 else 's'}"
+        yield f"{count} ({shown}): dvc.lock or a file names or holds them: rewrite the history if that must go too"
+    for folder in held.folders:
+        yield f"{folder}: made from a prompt that they influenced: delete it, or make it again"

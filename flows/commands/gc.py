@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from flows.dvc_state.recovery import partials
+from flows.dvc_state.recovery import leftovers
 from flows.lock import workspace_lock
 from flows.workspace import enter
-from storage import paths
 from storage.atomic import remove
 from tasks.stage.contract import SHARD_STORE, USED, unused_shards
 
@@ -42,9 +41,9 @@ def command(dry_run: bool) -> None:
     pipeline = Pipeline(root)
     with workspace_lock(root, "supmer gc", needs_room=False):
         before = _disk_use(root)
-        leftovers = list(_leftovers(root, [out for node in pipeline.nodes() for out in node.outputs]))
+        left = list(leftovers(root, [out for node in pipeline.nodes() for out in node.outputs]))
         if not dry_run:
-            _remove(leftovers)  # first: DVC needs some room to work, and the disk may be full
+            _remove(left)  # first: DVC needs some room to work, and the disk may be full
         with dvc_errors():
             unused = _unused_bytes(pipeline)
             if not dry_run:
@@ -54,7 +53,7 @@ def command(dry_run: bool) -> None:
         # After DVC's cache: a shard that shared its bytes with the cache takes up room of its own only now.
         shards = list(_unused(pipeline))
         if dry_run:
-            freed = unused + sum(_disk_use(path) for path in (*leftovers, *shards))
+            freed = unused + sum(_disk_use(path) for path in (*left, *shards))
         else:
             _remove(shards)
             freed = before - _disk_use(root)
@@ -64,13 +63,6 @@ def command(dry_run: bool) -> None:
 def _remove(paths_to_remove: Iterable[Path]) -> None:
     for path in paths_to_remove:
         remove(path)
-
-
-def _leftovers(root: Path, outputs: list[str]) -> Iterator[Path]:
-    for scratch in (paths.DOWNLOADS, paths.SCRATCH):
-        if (path := root / scratch).exists():
-            yield path
-    yield from partials(root, outputs)
 
 
 def _unused(pipeline: Pipeline) -> Iterator[Path]:

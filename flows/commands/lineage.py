@@ -17,6 +17,7 @@ from flows.workspace import enter
 
 if TYPE_CHECKING:
     from storage.lineage.ancestry import ArtifactNode, StageNode
+    from storage.lineage.folder_ancestry import FolderOrigin
     from storage.lockfile import Pipeline
     from storage.sources.source import AcquiredSource
 
@@ -26,6 +27,7 @@ Examples:
   supmer lineage
   supmer lineage data/corpus/sentences
   supmer lineage sample --json
+  supmer lineage my-prompt
 """
 
 
@@ -35,8 +37,8 @@ Examples:
 def command(artifact: str | None, *, as_json: bool) -> None:
     """Print what ARTIFACT was made from: stages, parameters, code and inputs, down to sources with hash and licence.
 
-    ARTIFACT is an output of dvc.yaml, a file inside one, a stage, or the folder of a shipped prompt. Without it, list
-    the artifacts.
+    ARTIFACT is an output of dvc.yaml, a file inside one, a stage, or any folder of a prompt or adapter, such as
+    `supmer tune` and `supmer export` write. Without it, list the artifacts.
     """
     here = Path.cwd()
     if artifact is not None and _print_shipped(here / artifact, artifact, as_json=as_json):
@@ -48,6 +50,9 @@ def command(artifact: str | None, *, as_json: bool) -> None:
     pipeline = read_pipeline(root)
     if artifact is None:
         _list(pipeline, as_json=as_json)
+        return
+    if origin := _origin(pipeline, here, artifact):
+        _print_origin(pipeline, origin, as_json=as_json)
         return
     paths = resolve(pipeline, artifact, here)
     ancestry = Ancestry(pipeline)
@@ -87,6 +92,39 @@ def _print_shipped(folder: Path, name: str, *, as_json: bool) -> bool:
     click.echo(f"  {record['documents']:,} documents: supmer sql \"FROM '{printable(name)}/{DOCUMENTS}'\"")
     click.echo("  parameters: --json lists them")
     return True
+
+
+def _origin(pipeline: Pipeline, here: Path, name: str) -> FolderOrigin | None:
+    """Return the origin of a prompt's or adapter's folder that is not among the outputs; None for other names."""
+    from storage.lineage.folder_ancestry import folder_origin
+    from storage.lineage.prompt_folders import read_folder
+
+    folder = next((path for path in (here / name, pipeline.root / name) if path.is_dir()), None)
+    inside = folder is not None and folder.resolve().is_relative_to(pipeline.root)
+    if folder is None or (
+        inside and any(folder.resolve().is_relative_to(pipeline.root / output) for output in pipeline.artifacts())
+    ):
+        return None
+    prompt = read_folder(folder)
+    return folder_origin(pipeline, name, prompt) if prompt else None
+
+
+def _print_origin(pipeline: Pipeline, origin: FolderOrigin, *, as_json: bool) -> None:
+    from storage.lineage.ancestry import Ancestry
+
+    tree = Ancestry(pipeline).tree(origin.artifact) if origin.artifact else None
+    if as_json:
+        click.echo(json.dumps(asdict(origin) | {"made_from": asdict(tree) if tree else None}, indent=2, default=str))
+        return
+    click.echo(f"{click.style(printable(origin.path), bold=True)}  {origin.kind}, sha256 {origin.hash or 'unknown'}")
+    for name, value in origin.facts.items():
+        click.echo(f"  {name.replace('_', ' ')}: {printable(value)}")
+    if origin.relation is None:
+        click.echo("  no prompt of this workspace, in any version, has its hash or that of its start")
+    else:
+        click.echo(f"  {origin.relation} {origin.prompt or origin.earlier}")
+    if tree is not None:
+        _print_artifact(tree, "  ", "  ", set())
 
 
 def _list(pipeline: Pipeline, *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flows.options import print_json
 from flows.terminal import printable, size
 from flows.workspace import enter
 from storage import paths
@@ -21,6 +22,7 @@ Examples:
   supmer trace 3f9a1c
   supmer trace 3f9a1c:4 --json
   supmer trace sp-train-000123/q07
+  supmer trace movies/test.csv:12
 """
 
 
@@ -30,7 +32,9 @@ Examples:
 def command(example: str, *, as_json: bool) -> None:
     """Follow EXAMPLE back to its document, source, file and offset.
 
-    EXAMPLE is a document id (at least its first 6 digits), a sentence (DOCUMENT:INDEX) or the id of a training example.
+    EXAMPLE is any id that a table shows: of a document (at least its first 6 digits), a sentence (DOCUMENT:INDEX), a
+    task, a training example, a tested example (FILE:ROW of `predictions`, or DATASET/FILE:ROW), or a hash of a prompt
+    or of data (at least its first 12 digits).
     """
     root = enter()
     from storage.lineage.tracing import find_example, refuse_unknown_example
@@ -40,6 +44,9 @@ def command(example: str, *, as_json: bool) -> None:
         refuse_damaged(root, connection)
         views = [dataset.name for dataset in datasets(root) if dataset.shards]
         examples = find_example(connection, views, example)
+        if not examples and (others := _others(root, connection, example)):
+            (print_json if as_json else _print_others)(others)
+            return
         if not examples:
             refuse_unknown_example(connection, example)
         ids = dict.fromkeys(sentence for row in examples.values() for sentence in row.sentence_ids) or [example]
@@ -55,6 +62,44 @@ def command(example: str, *, as_json: bool) -> None:
             click.echo("  " + ", ".join(f"{name} {printable(value)}" for name, value in row.facts.items()))
     for trace in traces:
         _print(trace)
+
+
+def _others(root: Path, connection: DuckDBPyConnection, name: str) -> dict[str, list[dict[str, Any]]]:
+    """Return what an id names that is neither a training example nor of the corpus; empty if it names nothing."""
+    from storage.errors import InputError
+    from storage.lineage.tested import find_hash, find_task, find_tested
+    from storage.lineage.tracing import find_document
+
+    if examples := find_task(connection, name):
+        return {"task": examples}
+    if tested := find_tested(root, connection, name):
+        return {"tested": tested}
+    try:
+        find_document(connection, name)
+    except InputError:
+        if hashes := find_hash(root, connection, name):
+            return {"hashes": hashes}
+    return {}
+
+
+def _print_others(others: dict[str, list[dict[str, Any]]]) -> None:
+    for row in others.get("task", []):
+        facts = ", ".join(f"{name} {row[name]}" for name in ("role", "kind", "label") if row.get(name) is not None)
+        click.echo(f"example {row['example_id']}: {facts}, sentences {', '.join(row.get('sentence_ids') or ())}")
+    for row in others.get("tested", []):
+        click.echo(click.style(f"tested example {row['example_id']} of {row['dataset']}", bold=True))
+        for text in row.get("texts") or ():
+            click.echo(f"  text      {printable(text)}")
+        click.echo(f"  label     {row.get('label_name') or row['label']}")
+        file = row["file"]
+        click.echo(f"  file      {printable(file['path'])}, row {row['row']}" if file else "  file      not recorded")
+        if file:
+            click.echo(f"            {size(file['bytes'])}, sha256 {file['sha256']}")
+        for count in row["predictions"]:
+            click.echo(f"  {count['method']}: {count['right']} of {count['predictions']} predictions are right")
+    for row in others.get("hashes", []):
+        where = row.get("folder") or f"{row['rows']:,} rows of {row['view']} ({', '.join(row['runs'])})"
+        click.echo(f"{row['hash']}: {row['what']}: {printable(where)}")
 
 
 def _trace(root: Path, connection: DuckDBPyConnection, identity: str) -> dict[str, Any]:

@@ -100,10 +100,11 @@ def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Find
 
     pipeline = read_pipeline(root)
     seen: set[tuple[str, str]] = set()
+    stale: set[str] = set()  # known when the outputs are compared, which is before the other checks begin
     checks = [
         verify_outputs(pipeline, _progress("outputs")),
-        verify_cached(pipeline),
-        verify_sources(pipeline, _progress("sources")),
+        verify_cached(pipeline, stale),
+        verify_sources(pipeline, _progress("sources"), stale),
         verify_shipped(root),
     ]
     if whole_cache:
@@ -111,8 +112,10 @@ def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Find
     for finding in (finding for check in checks for finding in check):
         if (finding.kind, finding.path) not in seen:
             seen.add((finding.kind, finding.path))
+            if finding.kind == "stale":
+                stale.add(finding.path)
             yield finding
-    yield from verify_invariants(root, memory_mb, [path for kind, path in seen if kind == "stale"])
+    yield from verify_invariants(root, memory_mb, stale)
 
 
 def _progress(label: str) -> Progress:

@@ -51,6 +51,14 @@ def partials(root: Path, outputs: Iterable[str]) -> Iterator[Path]:
         yield from folder.glob("*.partial-*")
 
 
+def leftovers(root: Path, outputs: Iterable[str]) -> Iterator[Path]:
+    """Yield downloads already unpacked, scratch files and partial outputs; call this while holding the lock."""
+    for scratch in (paths.DOWNLOADS, paths.SCRATCH):
+        if (path := root / scratch).exists():
+            yield path
+    yield from partials(root, outputs)
+
+
 def _mend_lock_file(root: Path) -> None:
     """Restore the copy of dvc.lock if the dead run left a truncated file."""
     from flows.dvc_state.dag import Pipeline

@@ -254,11 +254,14 @@ def _damaged_object(root: Path, path: Path) -> Finding:
     return Finding("cache", where, "object of DVC's cache does not match its name", DELETE)
 
 
-def verify_cached(pipeline: Pipeline) -> Iterator[Finding]:
-    """Yield a finding for each output that could not be restored because DVC's cache lacks some or all of it."""
+def verify_cached(pipeline: Pipeline, stale: Collection[str] = ()) -> Iterator[Finding]:
+    """Yield a finding for each output that could not be restored because DVC's cache lacks some or all of it.
+
+    For an output in `stale`, the version in dvc.lock may never have been here.
+    """
     cache = cache_folder(pipeline.root)
     for output in (output for stage in pipeline.current() for output in stage.outputs):
-        if output.md5 is None or output.path in pipeline.uncached():
+        if output.md5 is None or output.path in pipeline.uncached() or output.path in stale:
             continue
         if not object_path(cache, output.md5).is_file():
             yield _uncached(output, "does not hold it")
@@ -283,14 +286,17 @@ def _uncached(output: LockedPath, how: str) -> Finding:
     )
 
 
-def verify_sources(pipeline: Pipeline, progress: Progress) -> Iterator[Finding]:
-    """Yield a finding for each source file that differs from the SHA-256 that `acquire` recorded."""
+def verify_sources(pipeline: Pipeline, progress: Progress, stale: Collection[str] = ()) -> Iterator[Finding]:
+    """Yield a finding for each source file that differs from the SHA-256 that `acquire` recorded.
+
+    A record in `stale` is of another version, and says nothing about the files that are here.
+    """
     from storage.sources.source import MANIFEST, read_manifest
 
     promised: dict[str, tuple[str, str]] = {}  # by path: the SHA-256, and the manifest that records it
     for output in pipeline.outputs():
         record = f"{output}/{MANIFEST}"
-        if not (pipeline.root / record).is_file():
+        if output in stale or not (pipeline.root / record).is_file():
             continue
         try:
             sources = read_manifest(pipeline.root / output)

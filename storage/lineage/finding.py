@@ -10,6 +10,7 @@ from storage.errors import InputError
 from storage.hashing import document_id
 from storage.lineage.tracing import CANDIDATES, ID, SHORTEST_PREFIX, find_document
 from storage.queries.views import view_columns
+from storage.records.documents import normalized
 from storage.records.formats import TEXT, file_kind, is_ignored
 from storage.records.parts import Part
 from storage.records.reader import reader_of
@@ -33,7 +34,7 @@ def locate(root: Path, connection: duckdb.DuckDBPyConnection, name: str, text_fi
         except InputError:
             if len(plain) == _WHOLE_ID:
                 return plain.lower()
-    exact = document_id(plain.replace("\r\n", "\n"))
+    exact = document_id(normalized(plain))
     found = {exact} if _is_listed(connection, exact) else _with_passage(connection, plain)
     found = found or set(_by_own_id(root, plain, text_field))
     if not found:
@@ -81,7 +82,4 @@ def _by_own_id(root: Path, wanted: str, text_field: Callable[[str], str]) -> Ite
                 continue
             for record in reader_of(Part(root / file.path, file.name)):
                 if any(str(record.values.get(column)) == wanted for column in _OWN_IDS):
-                    text = (
-                        str(record.values.get(text_field(source.name)) or "").replace("\r\n", "\n").replace("\r", "\n")
-                    )
-                    yield document_id(text.strip())
+                    yield document_id(normalized(str(record.values.get(text_field(source.name)) or "")))

@@ -68,7 +68,7 @@ def find_example(connection: duckdb.DuckDBPyConnection, views: list[str], exampl
     examples: dict[str, Example] = {}
     for view in views:
         columns = view_columns(connection, view)
-        naming = [name for name in columns if _refers_to(name) == "sentence"]
+        naming = [name for name in columns if refers_to(name) == "sentence"]
         if columns.get("example_id") != "VARCHAR" or not naming:
             continue
         facts = [name for name, kind in columns.items() if name not in {"example_id", *naming} and kind in FACTS]
@@ -123,14 +123,14 @@ def exclusions(connection: duckdb.DuckDBPyConnection, document: str) -> list[dic
         return []
     kept = ", ".join(identifier(name) for name in columns if name != "text")
     head = ', left("text", 200) AS text' if "text" in columns else ""
-    return _all(connection, f"SELECT {kept}{head} FROM excluded WHERE document_id = ?", [document])
+    return all_rows(connection, f"SELECT {kept}{head} FROM excluded WHERE document_id = ?", [document])
 
 
 def sentences_around(connection: duckdb.DuckDBPyConnection, document: str, index: int) -> list[dict[str, Any]]:
     """Return a sentence and the kept sentences before and after it in the document, in order."""
     if not view_columns(connection, "sentences"):
         return []
-    return _all(
+    return all_rows(
         connection,
         f"WITH own AS (SELECT {SPAN_COLUMNS} FROM sentences WHERE document_id = $document) "
         "FROM own WHERE index IN ($index, (SELECT max(index) FROM own WHERE index < $index), "
@@ -142,7 +142,7 @@ def sentences_around(connection: duckdb.DuckDBPyConnection, document: str, index
 def uses(connection: duckdb.DuckDBPyConnection, view: str, document: str) -> Use | None:
     """Return the rows of a view that name a document or one of its sentences; None if the view has no such column."""
     columns = view_columns(connection, view)
-    naming = {name: kind for name, kind in columns.items() if _refers_to(name) and kind in {"VARCHAR", "VARCHAR[]"}}
+    naming = {name: kind for name, kind in columns.items() if refers_to(name) and kind in {"VARCHAR", "VARCHAR[]"}}
     if not naming:
         return None
     tests = " OR ".join(names_document(name, kind) for name, kind in naming.items())
@@ -158,16 +158,16 @@ def uses(connection: duckdb.DuckDBPyConnection, view: str, document: str) -> Use
     return Use(view, tuple(naming), int(count), tuple(str(example) for example in first or ()))
 
 
-def _refers_to(column: str) -> str | None:
+def refers_to(column: str) -> str | None:
     """Return "sentence" or "document" if the column's name says that it holds such ids, else None."""
     match = re.fullmatch(r"(?:.*_)?(sentence|document)_ids?", column)
-    return match.group(1) if match else None
+    return match.group(1) if match else "document" if column == "duplicate_of" else None
 
 
 def names_document(column: str, kind: str) -> str:
     """Return the SQL condition that a column names a document, or a sentence of it; it binds $document or $first."""
     name = identifier(column)
-    if _refers_to(column) == "document":
+    if refers_to(column) == "document":
         return f"list_contains({name}, $document)" if kind.endswith("[]") else f"{name} = $document"
     if kind.endswith("[]"):
         return f"len(list_filter({name}, lambda one: starts_with(one, $first))) > 0"
@@ -185,7 +185,10 @@ def _row_id(columns: dict[str, str], naming: str) -> str:
     return f"{identifier(naming)}::VARCHAR"
 
 
-def _all(connection: duckdb.DuckDBPyConnection, query: str, values: list[Any] | dict[str, Any]) -> list[dict[str, Any]]:
+def all_rows(
+    connection: duckdb.DuckDBPyConnection, query: str, values: list[Any] | dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the rows of a query as dictionaries."""
     cursor = connection.execute(query, values)
     names = [str(column[0]) for column in cursor.description or []]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -194,4 +197,4 @@ def _all(connection: duckdb.DuckDBPyConnection, query: str, values: list[Any] | 
 def _one(
     connection: duckdb.DuckDBPyConnection, query: str, values: list[Any] | dict[str, Any]
 ) -> dict[str, Any] | None:
-    return next(iter(_all(connection, query, values)), None)
+    return next(iter(all_rows(connection, query, values)), None)

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -21,6 +21,10 @@ DEFAULT_MEMORY_MB = 2048
 BATCH_ROWS = 2048
 _connections = itertools.count()
 NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|BIGNUM)$")
+PREDICTIONS_TEXT = "predictions_text"  # a view that joins two tables
+_PREDICTIONS_WITH_TEXTS = """SELECT predictions.*, tested_examples.texts FROM predictions
+    LEFT JOIN tested_examples ON tested_examples.dataset = predictions.tested_on
+    AND tested_examples.example_id = predictions.example_id"""
 WRITES = re.compile(r"COPY|INSERT|UPDATE|DELETE|MERGE|CREATE|EXPORT")
 # EXPLAIN, with everything that may stand before the statement it explains.
 EXPLAIN = re.compile(
@@ -85,12 +89,19 @@ def connect(
             connection.execute(f"CREATE VIEW {identifier(dataset.name)} AS SELECT * FROM {read_parquet(dataset)}")
         except duckdb.Error:
             continue  # its first shard is damaged: queries that name it report this, others work
+    if _has_texts(connection):
+        connection.execute(f"CREATE VIEW {PREDICTIONS_TEXT} AS {_PREDICTIONS_WITH_TEXTS}")
     folders = [f"{root / dataset.path}/" for dataset in present]
     allowed = ", ".join(_literal(folder) for folder in {*folders, *map(_plain, folders)})
     connection.execute(f"SET allowed_directories = [{allowed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def _has_texts(connection: duckdb.DuckDBPyConnection) -> bool:
+    """True if the tables of predictions and of the examples that were tested are both there."""
+    return all("example_id" in view_columns(connection, view) for view in ("predictions", "tested_examples"))
 
 
 def read_parquet(dataset: Dataset, options: str = "") -> str:
@@ -303,6 +314,9 @@ def summaries(root: Path, connection: duckdb.DuckDBPyConnection) -> list[ViewSum
             except duckdb.Error:
                 rows = None
         listed.append(ViewSummary(dataset.name, dataset.stage, len(dataset.shards), rows, columns))
+    if columns := view_columns(connection, PREDICTIONS_TEXT):
+        [predictions] = [view for view in listed if view.name == "predictions"]
+        listed.append(replace(predictions, name=PREDICTIONS_TEXT, columns=columns))
     return listed
 
 

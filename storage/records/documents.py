@@ -23,3 +23,12 @@ def read_documents(part: Part, text_field: str) -> Iterator[Document]:
     expected = Expected(text=text_field, advice=ADVICE)
     for values, file, row, offset, _ in reader_of(part, expected, text_as=WholeText):
         yield new_tuple(Document, (values[text_field], file, row, offset))
+
+
+def normalized(text: str | None) -> str:
+    """Return the text that ids, lengths and offsets refer to: line breaks as \\n, no white space around it."""
+    if text is None:
+        return ""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.strip()

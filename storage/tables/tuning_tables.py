@@ -65,9 +65,21 @@ PREDICTIONS = pa.schema(
         *_RUN,
         ("example_id", pa.string()),
         ("label", pa.int32()),
+        ("label_name", pa.string()),
         ("predicted", pa.int32()),
+        ("predicted_name", pa.string()),
         ("log_probabilities", pa.list_(pa.float64())),
         ("tuned_hash", pa.string()),
+        ("data_hash", pa.string()),
+    ]
+)
+TESTED_EXAMPLES = pa.schema(
+    [
+        _TUNED_ON,
+        ("example_id", pa.string()),
+        ("label", pa.int32()),
+        ("label_name", pa.string()),
+        ("texts", pa.list_(pa.string())),
         ("data_hash", pa.string()),
     ]
 )

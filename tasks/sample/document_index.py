@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from storage.hashing import document_id
 from storage.parquet import write_shard
-from storage.records.documents import Document, read_documents
+from storage.records.documents import Document, normalized, read_documents
 from storage.records.parts import count_rows
 from storage.tables.corpus_tables import index_schema
 from tasks.params.schema import NearDuplicateParams, SampleParams
@@ -45,15 +45,6 @@ def index_params(params: SampleParams, corpus: str) -> Record:
 def band_names(near: NearDuplicateParams) -> list[str]:
     """Return the columns that hold the keys of the bands."""
     return [f"band_{band:02d}" for band in range(near.bands)] if near.enabled else []
-
-
-def normalized(text: str | None) -> str:
-    """Return the text that ids, lengths and offsets refer to: line breaks as \\n, no white space around it."""
-    if text is None:
-        return ""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return text.strip()
 
 
 def index(payload: Record, folder: Path) -> Record:

@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.parquet import write_shard
-from storage.records.documents import read_documents
+from storage.records.documents import normalized, read_documents
 from storage.tables.corpus_tables import EXCLUDED, KEPT_DOCUMENTS, SENTENCES
 from tasks.params.schema import SampleParams
 from tasks.sample.corpus_settings import text_field
-from tasks.sample.document_index import normalized
 from tasks.sample.reading_units import parts_of
 from tasks.sample.sentences import sentence_spans
 from tasks.stage.contract import Record

@@ -1,6 +1,6 @@
 """The functions of the shards of `tune`: a method is tuned on a dataset, and labels the examples of a test set."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -115,7 +115,7 @@ def test_method(payload: Record, folder: Path) -> Record:
         "data_hash": dataset.data_hash,
     }
     origin = {name: row[name] for name in ("dataset", "tested_on", "method")}
-    rows = [row | prediction for prediction in evaluated.rows()]
+    rows = [row | named(prediction, dataset.form.labels) for prediction in evaluated.rows()]
     write_table(folder / "predictions.parquet", PREDICTIONS, rows, origin)
     return {
         "score": evaluated.score,
@@ -124,6 +124,11 @@ def test_method(payload: Record, folder: Path) -> Record:
         "tuned_hash": evaluated.tuned_hash,
         "data_hash": dataset.data_hash,
     }
+
+
+def named(prediction: Record, labels: Sequence[str]) -> Record:
+    """Return a prediction with the names of its labels."""
+    return prediction | {"label_name": labels[prediction["label"]], "predicted_name": labels[prediction["predicted"]]}
 
 
 def _test_set(payload: Record, test: Record) -> tuple[LabeledDataset, TestSet]:

@@ -23,6 +23,7 @@ from tasks.stage.contract import RANKS, SHARD_STORE, Record, Shard, Stage, finis
 from tasks.stage.precision import say_restarts, stage_precision
 from tasks.tune.plan import Planned, decides_test, longest, planned
 from tasks.tune.results import PROMPT_FOLDER, SeedResult, TestResult, write_results
+from tasks.tune.tested_examples import write_tested_examples
 
 WORK = SHARD_STORE / "tune" / "checkpoints"  # in the shard store, which drops unfinished work no longer wanted
 
@@ -108,6 +109,7 @@ def run(stage: Stage) -> Record:
     inputs, plan = Inputs.of(stage), planned(stage.params, precision)
     seeds = _tuned(inputs, [entry for entry in plan if METHODS[entry.tuning.method].trains != "nothing"])
     tests = _tested(inputs, plan, seeds)
+    write_tested_examples(stage, inputs.datasets, tests)
     return write_results(stage, plan, seeds, tests) | {"precision": precision}
 
 

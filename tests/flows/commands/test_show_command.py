@@ -267,7 +267,6 @@ class TestTrace:
         ("given", "told"),
         [
             ("sp-train-000000/q99", "no such example in the task of 8: name one, such as sp-train-000000/s00"),
-            ("sp-train-000000", "a task of 8 examples: name one, such as sp-train-000000/s00"),
             ("sp-train-999999/q00", "no such task: `supmer show tasks` prints some with their ids"),
             ("xx-train-1", "no such task"),
         ],
@@ -276,6 +275,12 @@ class TestTrace:
         code, _, err = supmer("trace", given)
         assert code == 2
         assert err.startswith(f"supmer: {given}: {told}")
+
+    def test_a_task_is_followed_to_its_examples(self, supmer):
+        code, out, _ = supmer("trace", "sp-validation-000000")
+        assert code == 0
+        assert out.startswith("example sp-validation-000000/s00: role support, kind sp-next, label ")
+        assert f"example sp-validation-000000/q01: role query, kind sp-next, label 1, sentences {DOCUMENT}:0" in out
 
     def test_uses_names_the_prompts_whose_training_tasks_hold_a_document(self, supmer, workspace):
         for name, formats in (("seen", ["sp", "mc", "ss"]), ("unseen", ["labeled"])):

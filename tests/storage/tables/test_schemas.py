@@ -11,7 +11,7 @@ from storage.tables.corpus_tables import DOCUMENTS, EXCLUDED, KEPT_DOCUMENTS, SE
 from storage.tables.task_shards import COLUMNS
 from storage.tables.task_table import TASKS
 from storage.tables.training_tables import HELD_OUT, KINDS, TRAINING_STEPS
-from storage.tables.tuning_tables import COSTS, CURVES, PREDICTIONS, SCORES
+from storage.tables.tuning_tables import COSTS, CURVES, PREDICTIONS, SCORES, TESTED_EXAMPLES
 from storage.vectors.sentence_vectors import embeddings_schema
 
 REPOSITORY = Path(__file__).parents[3]
@@ -34,6 +34,7 @@ SCHEMAS = {
     "curves": CURVES,
     "costs": COSTS,
     "predictions": PREDICTIONS,
+    "tested_examples": TESTED_EXAMPLES,
 }
 
 

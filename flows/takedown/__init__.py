@@ -1,0 +1,1 @@
+"""Takedown of documents: forgetting them, purging earlier versions, and the certificate."""
