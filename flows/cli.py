@@ -63,6 +63,19 @@ class Verbs(click.Group):
         command: click.Command = import_module(f"flows.commands.{module}").command
         return accept_settings(command)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb and its arguments; name the nearest verb if there is no such verb."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], VERBS, n=1, cutoff=0.5)
+            hint = f": did you mean {near[0]}?" if near else "."
+            raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """List the verbs with their one-line help."""
         with formatter.section("Commands"):

@@ -32,7 +32,7 @@ def command(folder: Path, prompt: Path | None, backbone: str | None, *, any_back
     """Write a prompt as a Hugging Face PEFT adapter to DIR; peft.PeftModel.from_pretrained loads it.
 
     Its README.md has the template, the label words and a program that predicts with it. The adapter refers to its model
-    by the name on the hub if the model came from there, and otherwise by the model's folder on this machine.
+    by the name on the hub if the model came from there, and otherwise by the model's folder relative to DIR.
     """
     silence()
     from storage.atomic import refuse_place

@@ -154,6 +154,9 @@ def _predict(classifier: PromptedClassifier, wanted: Wanted, stream: IO[bytes]) 
             stream.write(orjson.dumps(_line(row, prediction, wanted), default=str) + b"\n")
         stream.flush()
         progress.advance(len(block))
+    if not progress.done:
+        where = STANDARD_INPUT if wanted.data == "-" else wanted.data
+        click.echo(f"{where}: is empty: nothing to label", err=True)
 
 
 def _rows(wanted: Wanted, progress: _Progress) -> Iterator[UnlabeledRow]:

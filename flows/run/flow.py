@@ -27,7 +27,7 @@ from flows.dvc_state.listings import keep_listings
 from flows.retries import ONCE, Retries
 from flows.run.console import ConsoleReporter
 from flows.run.execution import execute, prepare, refuse_changed
-from flows.run.interrupt import stop_on_signals
+from flows.run.interrupt import note_ended, note_forced, stop_on_signals
 from flows.run.lineage_events import announce, is_recorded
 from flows.run.outcome import Outcome
 from flows.server.artifacts import tell_prefect
@@ -68,6 +68,7 @@ class Run:
         except Exception as error:  # noqa: BLE001 - reported as an outcome, a bug with its traceback
             outcome = self._unforeseen(node, error)
         self.outcomes[node.name] = outcome
+        note_ended(node.name)
         self._tries[node.name] += 1
         tried, tries = self._tries[node.name], self.retries.times + 1
         if outcome.verdict == "failed" and tried < tries:  # Prefect calls again
@@ -162,6 +163,7 @@ def run_flow(run: Run, nodes: Sequence[Node], workers: int, scheduled: str | Non
     """
     run_id = uuid.uuid4().hex
     _runs[run_id] = (run, {node.name: node for node in nodes})
+    note_forced(run.forced)
     runner: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=len(nodes))
     with tags("supmer", workspace_tag(run.pipeline.root)), worker_processes(workers):
         try:

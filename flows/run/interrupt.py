@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -33,12 +34,34 @@ def raise_on_signals() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+_forced: set[str] = set()  # stages that are to run although they are fresh, and have not ended
+
+
+def note_forced(stages: Iterable[str]) -> None:
+    """Remember the forced stages: after an interruption they count as fresh again, with their earlier outputs."""
+    _forced.clear()
+    _forced.update(stages)
+
+
+def note_ended(stage: str) -> None:
+    """Remember that a stage has ended."""
+    _forced.discard(stage)
+
+
+def _advice() -> str:
+    """Return how to go on after an interruption."""
+    if not _forced:
+        return "`supmer run` continues from here"
+    forced = " ".join(f"--force {stage}" for stage in sorted(_forced))
+    return f"`supmer run` continues from here, and `supmer run {forced}` forces again"
+
+
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     """End the process without waiting for shards: unfinished files have temporary names and are never read."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.stdout.isatty():
         click.echo("\x1b[?25h", nl=False)  # a live bar hides the cursor
-    click.echo("\ninterrupted: finished stages and shards are kept; `supmer run` continues from here", err=True)
+    click.echo(f"\ninterrupted: finished stages and shards are kept; {_advice()}", err=True)
     children = psutil.Process().children(recursive=True)
     trackers = [child for child in children if _runs(child, "resource_tracker")]
     if "prefect" in sys.modules:

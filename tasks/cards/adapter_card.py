@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model.text.templates import MARK, SENTINEL, Sentinel, Template, Text
@@ -115,7 +114,7 @@ def _identifier(name: str) -> str:
 
 def _front(adapter: Adapter) -> str:
     """Return the front matter of a card, which the hub reads."""
-    base = "" if Path(adapter.base).is_absolute() else f"base_model: {adapter.base}\n"
+    base = "" if adapter.base.startswith((".", "/")) else f"base_model: {adapter.base}\n"
     return f"---\n{base}library_name: peft\ntags:\n- prompt-tuning\n---\n\n"
 
 

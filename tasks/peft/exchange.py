@@ -1,6 +1,7 @@
 """Conversion of a prompt's folder to the folder of a Hugging Face PEFT adapter, and back."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,11 @@ def export_adapter(prompt: Path, folder: Path, backbone: str | None, *, any_back
         artifact = read_prompt(prompt)
         task = Downstream.of(artifact.about, prompt) if KEY in artifact.about else None
         base, revision = _base(prompt, artifact, backbone, any_backbone=any_backbone)
-        adapter = Adapter(artifact.prompt, base, revision, artifact.about)
-        write_adapter(partial, adapter, adapter_card(adapter, str(MadeFor.of(artifact.about)), task))
+        if revision is None and Path(base).is_absolute():
+            base = _beside(Path(base), folder.resolve())
+        about = without_places(artifact.about)
+        adapter = Adapter(artifact.prompt, base, revision, about)
+        write_adapter(partial, adapter, adapter_card(adapter, str(MadeFor.of(about)), task))
     return adapter
 
 
@@ -83,6 +87,24 @@ def _base(prompt: Path, artifact: PromptArtifact, given: str | None, *, any_back
     return str(folder), None
 
 
+def _beside(model: Path, adapter: Path) -> str:
+    """Return a model's folder relative to the adapter's, or its name alone if they lie in different places."""
+    common = os.path.commonpath([model, adapter])
+    return f"./{model.name}" if common == model.anchor else os.path.relpath(model, adapter)
+
+
+def without_places(value: Any) -> Any:
+    """Return a description in which a folder of this machine is named by its last part only."""
+    if isinstance(value, dict):
+        return {name: without_places(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [without_places(inner) for inner in value]
+    prefix = f"{Kind.PATH}:"
+    if isinstance(value, str) and value.startswith((f"{prefix}/", f"{prefix}~")):
+        return prefix + Path(value).name
+    return value
+
+
 def _width(folder: Path) -> Any:
     try:
         config = json.loads((folder / "config.json").read_bytes())
@@ -95,6 +117,8 @@ def _width(folder: Path) -> Any:
 
 def _source(adapter: Adapter) -> str:
     """Return the adapter's model as a source of this project: a folder, or a name on the hub."""
-    if not adapter.base or Path(adapter.base).is_absolute():
-        return f"path:{adapter.base}" if adapter.base else ""
+    if not adapter.base or adapter.base.startswith("."):  # none, or a folder beside the adapter, wherever that was
+        return ""
+    if Path(adapter.base).is_absolute():
+        return f"path:{adapter.base}"
     return f"hf:{adapter.base}" + (f"@{adapter.revision}" if adapter.revision else "")

@@ -1,6 +1,7 @@
 """Prompts leave for Hugging Face PEFT and come from it; the real package loads them, and gives the same numbers."""
 
 import json
+import os
 import pickle
 import string
 
@@ -63,7 +64,10 @@ class TestExport:
     @pytest.mark.parametrize("fast", [True, False])
     def test_peft_gives_the_logits_that_our_forward_gives_for_a_padded_batch(self, supmer, tuned, backbone, fast):
         code, said = supmer("export", "--to", "peft", "out", "--prompt", tuned, "--backbone", backbone)
-        assert (code, said) == (0, f"out: a PEFT adapter of 4 tokens, width 16, for {backbone}\n")
+        assert (code, said) == (
+            0,
+            f"out: a PEFT adapter of 4 tokens, width 16, for {os.path.relpath(backbone, 'out')}\n",
+        )
         model = PeftModel.from_pretrained(AutoModelForSeq2SeqLM.from_pretrained(backbone), "out").eval()
         tokenizer = AutoTokenizer.from_pretrained(backbone)
         given = tokenizer(TEXTS, padding=True, return_tensors="pt")
@@ -110,10 +114,21 @@ class TestExport:
         assert [*trainable] == ["prompt_encoder.default.embedding.weight"]
         np.testing.assert_array_equal(*(one.detach().numpy() for one in trainable.values()), read_prompt(start).prompt)
 
-    def test_peft_finds_the_model_by_the_adapter_alone(self, supmer, tuned, backbone):
+    def test_peft_finds_the_model_by_the_adapter_alone(self, supmer, tuned, backbone, monkeypatch):
         supmer("export", "--to", "peft", "out", "--prompt", tuned, "--backbone", backbone)
-        base = PeftConfig.from_pretrained("out").base_model_name_or_path
+        monkeypatch.chdir("out")
+        base = PeftConfig.from_pretrained(".").base_model_name_or_path
         assert AutoModelForSeq2SeqLM.from_pretrained(base).config.d_model == WIDTH
+
+    def test_no_file_of_an_adapter_has_a_path_of_this_machine(self, supmer, backbone, tmp_path):
+        prompt = save_prompt(tmp_path / "local", backbone, source=f"path:{backbone}")
+        supmer("export", "--to", "peft", "out", "--prompt", prompt, "--backbone", backbone)
+        for file in (tmp_path / "out").iterdir():
+            assert str(backbone).encode() not in file.read_bytes(), file
+            assert str(tmp_path).encode() not in file.read_bytes(), file
+        assert json.loads((tmp_path / "out/supmer.json").read_text())["downstream"]["backbone"]["source"] == (
+            f"path:{backbone.name}"
+        )
 
     def test_a_model_of_the_hub_is_named_as_there(self, supmer, tuned, tmp_path):
         assert supmer("export", "--to", "peft", "out", "--prompt", tuned)[0] == 0
@@ -129,7 +144,7 @@ class TestExport:
         save_prompt(tmp_path / "artifacts/tuned/movies/supmer", backbone, source=f"path:{backbone}")
         assert supmer("export", "--to", "peft", "out") == (
             0,
-            f"out: a PEFT adapter of 4 tokens, width 16, for {backbone}\n",
+            f"out: a PEFT adapter of 4 tokens, width 16, for {os.path.relpath(backbone, 'out')}\n",
         )
         save_prompt(tmp_path / "artifacts/tuned/movies/pt", backbone)
         code, said = supmer("export", "--to", "peft", "other")
