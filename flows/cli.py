@@ -39,6 +39,8 @@ VERBS = {
     "import": "convert a Hugging Face PEFT adapter to a prompt",
     "import-official": "convert the prompt and regularizer that the paper's authors released",
     "gc": "free disk space: remove what no commit and no current output needs",
+    "init": "make a workspace in a folder of its own, outside the source tree",
+    "doctor": "check versions, disk, memory, the hub and ports, and say what to do",
     "completion": "print the code with which a shell completes this command",
     "stage": "run one stage's function, as `dvc repro` does",
 }

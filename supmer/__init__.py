@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from model.tuning.classifier import Prediction, PromptedClassifier
     from storage.errors import InputError
     from storage.prompts.prompt_artifact import PromptArtifact
-    from supmer.prompts import export_peft, import_peft, load_prompt, save_prompt
+    from supmer.prompts import export_peft, import_peft, load_prompt, push_to_hub, save_prompt
     from supmer.tuning import SeedResult, TuneResult, tune
 
 __version__ = "0.2.0"
@@ -31,6 +31,7 @@ __all__ = [
     "import_peft",
     "load_prompt",
     "parse_template",
+    "push_to_hub",
     "save_prompt",
     "tune",
 ]
@@ -47,6 +48,7 @@ _MODULES = {
     "import_peft": "supmer.prompts",
     "load_prompt": "supmer.prompts",
     "parse_template": "model.text.templates",
+    "push_to_hub": "supmer.prompts",
     "save_prompt": "supmer.prompts",
     "tune": "supmer.tuning",
 }

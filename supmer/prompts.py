@@ -53,6 +53,21 @@ def export_peft(
     return Path(folder)
 
 
+def push_to_hub(folder: str | Path, repository: str, *, private: bool = False) -> str:
+    """Upload an adapter's folder to the Hugging Face hub and return the address of the commit.
+
+    The hub's own settings apply: HF_TOKEN or `hf auth login`, and HF_ENDPOINT.
+
+    Args:
+        folder: as `export_peft` wrote it.
+        repository: `owner/name`; it is made if it does not exist.
+        private: a new repository is private.
+    """
+    from tasks.peft import push
+
+    return push.push_to_hub(Path(folder), repository, private=private)
+
+
 def import_peft(
     adapter: str | Path,
     folder: str | Path,

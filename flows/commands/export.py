@@ -13,6 +13,7 @@ from storage.errors import InputError
 EXAMPLES = """\b
 Examples:
   supmer export --to peft my-adapter --prompt artifacts/tuned/movies/supmer
+  supmer export --to peft my-adapter --prompt artifacts/tuned/movies/supmer --push me/movies-prompt --private
   supmer export --to peft start --prompt artifacts/prompt/supmer --backbone google-t5/t5-base
 """
 
@@ -28,7 +29,17 @@ Examples:
 )
 @click.option("--backbone", metavar="NAME|DIR", help="The model, by its name on the hub or its folder.")
 @click.option("--any-backbone", is_flag=True, help="Use that model even if the prompt was made for other files.")
-def command(folder: Path, prompt: Path | None, backbone: str | None, *, any_backbone: bool) -> None:
+@click.option("--push", "repository", metavar="OWNER/NAME", help="Upload it to this repository of the hub, too.")
+@click.option("--private", is_flag=True, help="With --push: a new repository is private.")
+def command(
+    folder: Path,
+    prompt: Path | None,
+    backbone: str | None,
+    repository: str | None,
+    *,
+    any_backbone: bool,
+    private: bool,
+) -> None:
     """Write a prompt as a Hugging Face PEFT adapter to DIR; peft.PeftModel.from_pretrained loads it.
 
     Its README.md has the template, the label words and a program that predicts with it. The adapter refers to its model
@@ -37,12 +48,19 @@ def command(folder: Path, prompt: Path | None, backbone: str | None, *, any_back
     silence()
     from storage.atomic import refuse_place
     from tasks.peft.exchange import export_adapter
+    from tasks.peft.push import push_to_hub, refuse_repository
 
+    if private and repository is None:
+        raise click.UsageError("--private goes with --push.")
+    if repository is not None:
+        refuse_repository(repository)
     refuse_place(folder)
     chosen = prompt if prompt is not None else _only_prompt()
     adapter = export_adapter(chosen, folder, backbone, any_backbone=any_backbone)
     tokens, width = adapter.prompt.shape
     click.echo(f"{folder}: a PEFT adapter of {tokens} tokens, width {width}, for {adapter.base}")
+    if repository is not None:
+        click.echo(f"pushed: {push_to_hub(folder, repository, private=private)}")
 
 
 def _only_prompt() -> Path:

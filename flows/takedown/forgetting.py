@@ -166,7 +166,21 @@ def still_held(
             commits |= dict.fromkeys(commits_with_passage(root, text))
     cached = sum(object_path(cache_folder(root), md5).is_file() for md5 in copies.objects)
     remotes = remote_copies(pipeline, copies.objects)
-    return StillHeld(places, remotes, list(commits), [name for name in folders if (root / name).exists()], cached)
+    there = sorted({*(name for name in folders if (root / name).exists()), *_shipped(root, ids)})
+    return StillHeld(places, remotes, list(commits), there, cached)
+
+
+def _shipped(root: Path, ids: Sequence[str]) -> list[str]:
+    """Return the shipped prompts that were learned from one of the documents, by the list that each carries."""
+    from storage.parquet import open_parquet
+    from storage.prompts.shipped_prompt import DOCUMENTS, shipped_folders
+
+    def names(folder: Path) -> bool:
+        listed = open_parquet(folder / DOCUMENTS).read(columns=["document_id"]).column("document_id").to_pylist()
+        return not set(ids).isdisjoint(listed)
+
+    folders = [folder for folder in shipped_folders(root) if (folder / DOCUMENTS).is_file()]
+    return [str(folder.relative_to(root)) for folder in folders if names(folder)]
 
 
 def write_certificate(
