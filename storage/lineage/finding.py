@@ -11,7 +11,7 @@ from storage.hashing import document_id
 from storage.lineage.tracing import CANDIDATES, ID, SHORTEST_PREFIX, find_document
 from storage.queries.views import view_columns
 from storage.records.documents import normalized
-from storage.records.formats import TEXT, file_kind, is_ignored
+from storage.records.formats import WHOLE, file_kind, is_ignored
 from storage.records.parts import Part
 from storage.records.reader import reader_of
 from storage.sources.source import MANIFEST, read_manifest
@@ -78,7 +78,7 @@ def _by_own_id(root: Path, wanted: str, text_field: Callable[[str], str]) -> Ite
     folder = root / paths.CORPUS
     for source in read_manifest(folder) if (folder / MANIFEST).is_file() else []:
         for file in source.files:
-            if is_ignored(file.name) or file_kind(file.name).format == TEXT:
+            if is_ignored(file.name) or file_kind(file.name).format in WHOLE:
                 continue
             for record in reader_of(Part(root / file.path, file.name)):
                 if any(str(record.values.get(column)) == wanted for column in _OWN_IDS):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from storage.errors import InputError
 
 JSON_LINES, CSV, TSV, PARQUET, TEXT = "jsonl", "csv", "tsv", "parquet", "text"
+MARKDOWN, HTML = "markdown", "html"
 FORMATS = {
     ".jsonl": JSON_LINES,
     ".ndjson": JSON_LINES,
@@ -14,10 +15,19 @@ FORMATS = {
     ".tsv": TSV,
     ".parquet": PARQUET,
     ".txt": TEXT,
+    ".md": MARKDOWN,
+    ".markdown": MARKDOWN,
+    ".html": HTML,
+    ".htm": HTML,
 }
+PAGES = (MARKDOWN, HTML)
+WHOLE = (TEXT, *PAGES)  # in a corpus, each such file is one document
 NAMES = (JSON_LINES, CSV, TSV, TEXT, PARQUET)
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-READABLE = "JSON lines (.jsonl, .ndjson, .json), .csv, .tsv and .txt, each also as .gz or .zst, and .parquet"
+READABLE = (
+    "JSON lines (.jsonl, .ndjson, .json), .csv, .tsv and .txt, in a corpus also .md and .html, each also as .gz or "
+    ".zst, and .parquet"
+)
 
 
 class FileKind(NamedTuple):
@@ -43,5 +53,4 @@ def file_kind(name: str, where: str = "") -> FileKind:
 
 def is_ignored(name: str) -> bool:
     """True if a file is not data (README, licence, hidden file)."""
-    base = name.rsplit("/", 1)[-1]
-    return base.startswith((".", "README", "LICENSE", "LICENCE")) or base.lower().endswith(".md")
+    return name.rsplit("/", 1)[-1].startswith((".", "README", "LICENSE", "LICENCE"))

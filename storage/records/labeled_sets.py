@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from storage.errors import InputError, did_you_mean
-from storage.records.formats import COMPRESSIONS, FORMATS, is_ignored
+from storage.records.formats import COMPRESSIONS, FORMATS, WHOLE, is_ignored
 from storage.records.labeled_records import LONGEST, records
 from storage.sources.source import AcquiredSource, SourceFile
 
@@ -106,7 +106,7 @@ def is_table(name: str) -> bool:
     """True if a file has rows and columns, by the suffix of its name."""
     suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes[-2:]]
     suffixes = [suffix for suffix in suffixes if suffix not in COMPRESSIONS]
-    return bool(suffixes) and FORMATS.get(suffixes[-1]) not in (None, "text")
+    return bool(suffixes) and FORMATS.get(suffixes[-1]) not in (None, *WHOLE)
 
 
 def _words(file: SourceFile) -> set[str]:

@@ -20,7 +20,8 @@ import pyarrow as pa
 from storage.errors import InputError, did_you_mean, first_line
 from storage.parquet import open_parquet
 from storage.records.byte_streams import Counted, opened
-from storage.records.formats import CSV, JSON_LINES, PARQUET, TEXT, TSV, FileKind, file_kind
+from storage.records.formats import CSV, HTML, JSON_LINES, MARKDOWN, PAGES, PARQUET, TEXT, TSV, FileKind, file_kind
+from storage.records.pages import html_text, markdown_text
 from storage.records.parts import Part, rows_before
 
 TEXT_COLUMN = "text"  # the column of text files, unless another one is expected
@@ -298,7 +299,24 @@ class WholeText(LineReader):
             text = content.removeprefix(codecs.BOM_UTF8).decode()
         except UnicodeDecodeError as error:
             raise _not_utf8(self.where, error) from error
-        yield Record({self.expected.text or TEXT_COLUMN: text}, self.name, 1, 0, len(content))
+        yield Record({self.expected.text or TEXT_COLUMN: self._plain(text)}, self.name, 1, 0, len(content))
+
+    def _plain(self, text: str) -> str:
+        return text
+
+
+class MarkdownPage(WholeText):
+    """A reader of a Markdown file as a single record, without the markup."""
+
+    def _plain(self, text: str) -> str:
+        return markdown_text(text)
+
+
+class HtmlPage(WholeText):
+    """A reader of an HTML file as a single record, without the markup."""
+
+    def _plain(self, text: str) -> str:
+        return html_text(text)
 
 
 class ParquetRows(Reader):
@@ -357,7 +375,13 @@ def _rows(batch: pa.RecordBatch) -> Iterable[Values]:
     return rows
 
 
-_BY_FORMAT: dict[str, type[LineReader]] = {JSON_LINES: JsonLines, CSV: Delimited, TSV: TabSeparated}
+_BY_FORMAT: dict[str, type[LineReader]] = {
+    JSON_LINES: JsonLines,
+    CSV: Delimited,
+    TSV: TabSeparated,
+    MARKDOWN: MarkdownPage,
+    HTML: HtmlPage,
+}
 
 
 def reader_of(
@@ -379,6 +403,8 @@ def reader_of(
     kind = kind or file_kind(part.name, str(part.path))
     if kind.format == PARQUET:
         return ParquetRows(part, expected)
+    if kind.format in PAGES and text_as is not WholeText:
+        raise InputError(f"{part.path}: a page of {kind.format} has no rows: convert it to JSON lines or CSV")
     stream = opened(part.path, kind.compression, counted)
     chosen = text_as if kind.format == TEXT else _BY_FORMAT[kind.format]
     reader = chosen(stream, str(part.path), part.name, expected)

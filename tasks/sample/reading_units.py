@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import InputError
-from storage.records.formats import file_kind, is_ignored
+from storage.records.formats import WHOLE, file_kind, is_ignored
 from storage.records.parts import Part, cut
 from storage.sources.source import AcquiredSource, SourceFile
 from tasks.stage.contract import Record
 
 _GROUP_FILES = 1024  # text files in a group, on average
 _NAME_LENGTH = 96
+_SHOWN = 3  # ignored files that are named
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -67,11 +68,20 @@ def cut_corpus(sources: Sequence[AcquiredSource], root: Path, size: int) -> list
         texts: list[SourceFile] = []
         others: list[SourceFile] = []
         for file in files:
-            (texts if _format(source.name, file) == "text" else others).append(file)
+            (texts if _format(source.name, file) in WHOLE else others).append(file)
         for file in others:
             units.extend(_cut_file(source.name, file, root, size))
         units.extend(_grouped(source.name, texts, root, size))
     return units
+
+
+def ignored_in_words(sources: Sequence[AcquiredSource]) -> Iterator[str]:
+    """Yield a line for each corpus with files that are not read."""
+    for source in sources:
+        names = sorted(file.name for file in source.files if is_ignored(file.name))
+        if names:
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            yield f"{source.name}: not read, as they describe the data: {', '.join(names[:_SHOWN])}{more}"
 
 
 def _format(source: str, file: SourceFile) -> str:

@@ -27,7 +27,7 @@ from tasks.params.schema import SampleParams
 from tasks.sample.corpus_settings import limits
 from tasks.sample.document_index import INDEX, band_names, index, index_params
 from tasks.sample.filters import known_languages
-from tasks.sample.reading_units import Unit, cut_corpus, shard_name
+from tasks.sample.reading_units import Unit, cut_corpus, ignored_in_words, shard_name
 from tasks.sample.sentence_writer import WITHOUT_TEXT, write, write_params
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
 
@@ -38,7 +38,10 @@ def run(stage: Stage) -> Record:
     """Make the documents, sentences and excluded tables of the corpus."""
     params = stage.params.sample
     _check_language(params)
-    units = cut_corpus(read_manifest(stage.input(paths.CORPUS)), stage.root, int(params.shard_mb * _MEGABYTE))
+    manifest = read_manifest(stage.input(paths.CORPUS))
+    for line in ignored_in_words(manifest):
+        stage.reporter.say(f"sample: {line}")
+    units = cut_corpus(manifest, stage.root, int(params.shard_mb * _MEGABYTE))
     indexed = stage.map("index", index, [_index_shard(unit, params) for unit in units], "kB")
     work = stage.root / paths.SCRATCH / f"sample-{stage.fingerprint[:16]}"
     forgotten = read_forgotten(stage.input(paths.FORGOTTEN))

@@ -257,7 +257,8 @@ def test_other_files_are_refused_by_name(name):
         file_kind(name)
 
 
-@pytest.mark.parametrize("name", ["README", "README.txt", "LICENSE.txt", "sub/notes.md", ".hidden", "sub/.gitignore"])
+@pytest.mark.parametrize("name", ["README", "README.txt", "LICENSE.txt", "sub/README.md", ".hidden", "sub/.gitignore"])
 def test_files_that_accompany_the_data_are_ignored(name):
     assert is_ignored(name)
     assert not is_ignored("readings.txt")
+    assert not is_ignored("sub/notes.md")
