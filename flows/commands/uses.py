@@ -33,6 +33,7 @@ def command(document: str, *, as_json: bool) -> None:
     root = enter()
     from storage.lineage.influence import influence
     from storage.lineage.tracing import exclusions, find_document, uses
+    from storage.prompts.shipped_prompt import shipped_from
     from storage.queries.views import connect, datasets, one_line_errors, refuse_damaged
 
     with connect(root) as connection, one_line_errors(root):
@@ -42,9 +43,10 @@ def command(document: str, *, as_json: bool) -> None:
         document_uses = [use for view in stages if (use := uses(connection, view, full)) is not None]
         excluded = exclusions(connection, full)
         reached = influence(root, connection, full)
+    shipped = shipped_from(root, full)
     if as_json:
         listed = [asdict(use) | {"stage": stages[use.view]} for use in document_uses]
-        direct = {"centroids": reached.centroids, "prompts": reached.direct_prompts}
+        direct = {"centroids": reached.centroids, "prompts": reached.direct_prompts, "shipped": shipped}
         indirect = {
             "prompts": [prompt.path for prompt in reached.indirect_prompts],
             "tuned": reached.tuned,
@@ -64,14 +66,14 @@ def command(document: str, *, as_json: bool) -> None:
         click.echo(line)
     for row in excluded:
         click.echo(f"  excluded: {printable(row['reason'])} ({printable(row.get('detail') or 'no detail')})")
-    _print(reached)
+    _print(reached, shipped)
 
 
 def _plain(value: object) -> object:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
-def _print(reached: Influence) -> None:
+def _print(reached: Influence, shipped: dict[str, str]) -> None:
     """Print the influence on centroids and prompts, and what follows from it."""
     for centroid in reached.centroids:
         click.echo(f"  centroids: {centroid}")
@@ -80,6 +82,8 @@ def _print(reached: Influence) -> None:
             f"  {prompt.path}: {prompt.training:,} training and {prompt.held_out:,} held-out examples "
             f"({', '.join(prompt.formats)})"
         )
+    for folder, split in shipped.items():
+        click.echo(f"  {folder}: shipped, learned from documents of which it is one ({split})")
     click.echo("indirect")
     for prompt in reached.indirect_prompts:
         click.echo(f"  {prompt.path}: its tasks were drawn from clusters of the same corpus")

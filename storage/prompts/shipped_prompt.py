@@ -69,6 +69,16 @@ def read_documents(folder: Path) -> pa.Table:
         raise InputError(f"{folder / DOCUMENTS}: cannot be read ({first_line(error)})") from error
 
 
+def shipped_from(root: Path, document: str) -> dict[str, str]:
+    """Return the shipped prompts of a workspace that were learned from a document, each with the document's split."""
+    splits = {}
+    for folder in shipped_folders(root):
+        rows = pq.read_table(folder / DOCUMENTS, columns=["split"], filters=[("document_id", "=", document)])
+        if rows.num_rows:
+            splits[str(folder.relative_to(root))] = str(rows["split"][0])
+    return splits
+
+
 def shipping_record(folder: Path) -> dict[str, Any] | None:
     """Return what config.json says about the shipping; None if the folder is no shipped prompt."""
     if not (folder / HASHES).is_file():

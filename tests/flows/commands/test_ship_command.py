@@ -67,6 +67,13 @@ def test_lineage_prints_the_sources_that_the_folder_names(supmer, workspace):
     assert json.loads(supmer("lineage", "prompts/news", "--json")[1])["documents"] == 2
 
 
+def test_uses_of_a_document_names_the_shipped_prompt(supmer, workspace):
+    supmer("ship", "supmer", "prompts/news")
+    code, out, err = supmer("uses", FIRST)
+    assert code == 0, err
+    assert "prompts/news: shipped, learned from documents of which it is one (train)" in out
+
+
 def test_verify_names_every_file_that_is_not_as_it_was_shipped(supmer, workspace):
     supmer("ship", "supmer", "prompts/news")
     folder = workspace / "prompts/news"
