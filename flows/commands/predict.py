@@ -16,22 +16,24 @@ import click
 from flows.options import precision_option
 from flows.workspace import silence
 from storage.errors import InputError
-from storage.records.formats import NAMES, PARQUET
+from storage.records.formats import CSV, JSON_LINES, NAMES, PARQUET
 
 if TYPE_CHECKING:
     from model.t5.precision import WantedPrecision
     from model.tuning.classifier import Prediction, PromptedClassifier
+    from storage.records.answers import Answer, Write
+    from storage.records.byte_streams import Counted
     from storage.records.unlabeled_texts import UnlabeledRow
 
 EXAMPLES = """\b
 Examples:
   supmer predict --prompt artifacts/tuned/movies/supmer --data new.jsonl
   supmer predict --prompt artifacts/tuned/movies/supmer --data new.csv --text review --keep id --output labels.jsonl
+  supmer predict --prompt artifacts/tuned/movies/supmer --data new.csv --text review --output labels.parquet
   echo "great film" | supmer predict --prompt artifacts/tuned/movies/supmer --data -
   supmer predict --prompt my-prompt --backbone /models/t5-base --data new.txt
 """
 
-PREDICTED, PROBABILITIES = "predicted", "probabilities"
 BLOCK_BYTES = 4_000_000  # most bytes of rows in a block, whatever their number
 PROGRESS_SECONDS = 5.0
 STANDARD_INPUT = "standard input"
@@ -42,7 +44,7 @@ class Wanted:
     """A request: the data and its format, the fields to read, the rows per block, and the fields to copy."""
 
     data: str
-    form: str | None
+    input_format: str | None
     fields: tuple[str, ...]
     block: int
     keep: tuple[str, ...]
@@ -60,7 +62,14 @@ class Wanted:
     metavar="FIELD",
     help="Field with the text; give one for each field of the template, in order.",
 )
-@click.option("--format", "form", type=click.Choice(NAMES), help="Format of the data; default: by the file's name.")
+@click.option("--input-format", type=click.Choice(NAMES), help="Format of the data; default: by the file's name.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice((CSV, JSON_LINES, PARQUET)),
+    show_default="by the output's name, or else jsonl",
+    help="Format of the answers.",
+)
 @click.option("--keep", multiple=True, metavar="FIELD", help="Also write this field of each row. May be repeated.")
 @click.option("--keep-all", is_flag=True, help="Also write every field of each row.")
 @click.option(
@@ -78,6 +87,7 @@ class Wanted:
 def command(
     prompt: Path,
     text: tuple[str, ...],
+    form: str | None,
     output: Path | None,
     backbone: Path | None,
     precision: WantedPrecision | None,
@@ -85,19 +95,24 @@ def command(
     any_backbone: bool,
     **rest: Any,
 ) -> None:
-    """Label new texts: print a JSON line for each, in order, with the label and the probability of every label.
+    """Label new texts: write for each, in order, its label and the probability of every label.
 
     The data is JSON lines, CSV, TSV (each also .gz or .zst), Parquet, or plain lines, one text per line. Without
-    --format, standard input is read as JSON lines if its first line is an object, and as plain lines otherwise. Files
-    of any size are read and written one block at a time; --block 1 answers line by line.
+    --input-format, standard input is read as JSON lines if its first line is an object, and as plain lines otherwise.
+    Files of any size are read and written one block at a time; --block 1 answers line by line.
     """
     silence()
-    from model.device import device
+    from storage.records.answers import answer_format
+
+    form = answer_format(form, output)
+    _check_data(rest["data"])
+    _check_output(output)
+    wanted = Wanted(fields=_fields(prompt, text), **rest)
+    _check_start(wanted, prompt, backbone)
+    from model.device import device  # torch from here on: a typo has been answered by now
     from model.t5.precision import choose
     from model.tuning.classifier import PromptedClassifier
 
-    _check_data(rest["data"])
-    _check_output(output)
     choice = choose(precision or "auto", device())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it is printed below
@@ -108,12 +123,33 @@ def command(
         click.echo(f"precision {choice}", err=True)
     if choice.warning:
         click.echo(f"warning: {choice.warning}", err=True)
-    if text and len(text) != len(classifier.fields):
-        named = ", ".join(classifier.fields)
-        raise InputError(f"--text: {prompt} takes {named}: name {len(classifier.fields)} fields, in that order")
-    wanted = Wanted(fields=text or classifier.fields, **rest)
-    with _writing(output) as stream:
-        _predict(classifier, wanted, stream)
+    from storage.records.answers import writing_answers
+
+    with _writing(output) as stream, writing_answers(stream, form) as write:
+        _predict(classifier, wanted, stream, write)
+
+
+def _fields(prompt: Path, text: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the fields to read. Raise InputError if the folder holds no tuned prompt, or has other fields."""
+    from model.tuning.downstream import Downstream
+    from storage.prompts.task_description import description_of
+
+    fields = Downstream.of(description_of(prompt), prompt).template.fields
+    if text and len(text) != len(fields):
+        raise InputError(f"--text: {prompt} takes {', '.join(fields)}: name {len(fields)} fields, in that order")
+    return text or fields
+
+
+def _check_start(wanted: Wanted, prompt: Path, backbone: Path | None) -> None:
+    """Raise InputError if the backbone is not there, or the first row of a file lacks a field."""
+    from storage.prompts.local_backbone import find_backbone
+    from storage.prompts.task_description import description_of
+    from storage.prompts.weights_artifact import is_weights
+
+    if not is_weights(prompt):
+        find_backbone(prompt, description_of(prompt), backbone)
+    if wanted.data != "-":
+        next(_rows(wanted, lambda _bytes: None), None)
 
 
 def _check_data(data: str) -> None:
@@ -144,14 +180,11 @@ def _writing(output: Path | None) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _predict(classifier: PromptedClassifier, wanted: Wanted, stream: IO[bytes]) -> None:
-    import orjson
-
+def _predict(classifier: PromptedClassifier, wanted: Wanted, stream: IO[bytes], write: Write) -> None:
     progress = _Progress(wanted.data)
-    for block in _blocks(_rows(wanted, progress), wanted.block):
+    for block in _blocks(_rows(wanted, progress.read), wanted.block):
         predictions = classifier.predict([row.texts for row in block])
-        for row, prediction in zip(block, predictions, strict=True):
-            stream.write(orjson.dumps(_line(row, prediction, wanted), default=str) + b"\n")
+        write([_answer(row, prediction, wanted) for row, prediction in zip(block, predictions, strict=True)])
         stream.flush()
         progress.advance(len(block))
     if not progress.done:
@@ -159,15 +192,15 @@ def _predict(classifier: PromptedClassifier, wanted: Wanted, stream: IO[bytes]) 
         click.echo(f"{where}: is empty: nothing to label", err=True)
 
 
-def _rows(wanted: Wanted, progress: _Progress) -> Iterator[UnlabeledRow]:
+def _rows(wanted: Wanted, counted: Counted) -> Iterator[UnlabeledRow]:
     from storage.records.unlabeled_texts import Fields, read_file, read_stream
 
     fields = Fields(wanted.fields, wanted.keep)
     if wanted.data != "-":
-        return read_file(Path(wanted.data), fields, wanted.form, progress.read)
-    if wanted.form == PARQUET:
-        raise InputError("--format parquet: a stream cannot be Parquet: name the file with --data")
-    return read_stream(sys.stdin.buffer, STANDARD_INPUT, fields, wanted.form)
+        return read_file(Path(wanted.data), fields, wanted.input_format, counted)
+    if wanted.input_format == PARQUET:
+        raise InputError("--input-format parquet: a stream cannot be Parquet: name the file with --data")
+    return read_stream(sys.stdin.buffer, STANDARD_INPUT, fields, wanted.input_format)
 
 
 def _blocks(rows: Iterator[UnlabeledRow], most: int) -> Iterator[list[UnlabeledRow]]:
@@ -189,7 +222,9 @@ def _blocks(rows: Iterator[UnlabeledRow], most: int) -> Iterator[list[UnlabeledR
         yield block
 
 
-def _line(row: UnlabeledRow, prediction: Prediction, wanted: Wanted) -> dict[str, Any]:
+def _answer(row: UnlabeledRow, prediction: Prediction, wanted: Wanted) -> Answer:
+    from storage.records.answers import PREDICTED, PROBABILITIES
+
     kept = row.record if wanted.keep_all else {name: row.record[name] for name in wanted.keep}
     taken = [name for name in (PREDICTED, PROBABILITIES) if name in kept]
     if taken:

@@ -66,6 +66,11 @@ def backbone_folder(prompt: Path, about: dict[str, Any], model: Path | None, *, 
     return folder
 
 
+def find_backbone(prompt: Path, about: dict[str, Any], model: Path | None) -> Path:
+    """Return the folder of a prompt's backbone, whose files are not compared; raise InputError if there is none."""
+    return (_in_workspace(prompt, MadeFor.of(about)) if model is None else _given(model))[0]
+
+
 def _compare(prompt: Path, folder: Path, wanted: MadeFor, hashes: Iterable[str]) -> None:
     digest = ""
     for digest in hashes:

@@ -1,10 +1,12 @@
 """`supmer predict` answers every row in order, from any kind of data, and refuses what is wrong in one line."""
 
+import csv
 import json
 import os
 import subprocess
 import sys
 
+import pyarrow.parquet as pq
 import pytest
 
 from flows.commands import predict
@@ -36,10 +38,10 @@ def supmer(tuned, backbone, tmp_path, monkeypatch, command_line):
     """Run `supmer predict` in an empty folder: the exit code, the lines of output, and what else it said."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments, prompt=tuned, given=backbone, stdin=b""):
+    def run(*arguments, prompt=tuned, given=backbone, stdin=b"", parse=json.loads):
         named = ["--prompt", prompt, *(["--backbone", given] if given else []), *arguments]
         code, out, err = command_line("predict", *named, stdin=stdin)
-        return code, [json.loads(line) for line in out.splitlines()], err
+        return code, [parse(line) for line in out.splitlines()], err
 
     return run
 
@@ -94,7 +96,7 @@ def test_a_block_is_bounded_in_bytes_too(supmer, tmp_path, expected, monkeypatch
     [
         ([], json_lines({"text": text} for text in TEXTS)),
         ([], "\n".join(TEXTS)),
-        (["--format", "csv", "--text", "review"], "review\n" + "".join(f'"{text}"\n' for text in TEXTS)),
+        (["--input-format", "csv", "--text", "review"], "review\n" + "".join(f'"{text}"\n' for text in TEXTS)),
     ],
 )
 def test_standard_input_is_taken(supmer, expected, arguments, content):
@@ -142,6 +144,66 @@ def test_the_output_file_is_whole_or_absent(supmer, tmp_path, expected):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["labels.jsonl"]
 
 
+@pytest.mark.parametrize("arguments", [["--format", "csv"], ["--output", "labels.csv"]])
+def test_answers_can_be_csv_by_option_or_by_name(supmer, tmp_path, expected, arguments):
+    rows = [{"id": number, "text": text, "tags": ["a", "b"]} for number, text in enumerate(TEXTS)]
+    (tmp_path / "new.jsonl").write_text(json_lines(rows))
+    kept = ["--keep", "id", "--keep", "tags"]
+    code, lines, said = supmer("--data", "new.jsonl", *kept, *arguments, parse=str)
+    assert (code, said) == (0, "")
+    if "--output" in arguments:
+        lines = (tmp_path / "labels.csv").read_text().splitlines()
+    read = list(csv.DictReader(lines))
+    labels = list(expected[0].probabilities)
+    assert list(read[0]) == ["id", "tags", "predicted", *(f"probability_{label}" for label in labels)]
+    assert [(row["id"], row["tags"], row["predicted"]) for row in read] == [
+        (str(number), '["a","b"]', answer.label) for number, answer in enumerate(expected)
+    ]
+    found = [float(row[f"probability_{labels[0]}"]) for row in read]
+    assert found == pytest.approx([answer.probabilities[labels[0]] for answer in expected], abs=1e-5)
+
+
+def test_answers_can_be_parquet_written_in_blocks(supmer, tmp_path, expected):
+    (tmp_path / "new.jsonl").write_text(json_lines({"id": number, "text": text} for number, text in enumerate(TEXTS)))
+    assert supmer("--data", "new.jsonl", "--keep-all", "--block", "2", "--output", "labels.parquet")[0] == 0
+    rows = pq.read_table(tmp_path / "labels.parquet").to_pylist()
+    assert [row["id"] for row in rows] == list(range(len(TEXTS)))
+    assert [{name: row[name] for name in ("predicted", "probabilities")} for row in rows] == as_lines(expected)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_fields_that_only_some_rows_have_need_json_lines(supmer, tmp_path, form):
+    (tmp_path / "new.jsonl").write_text(json_lines([{"text": "a river"}, {"text": "a city", "note": "x"}]))
+    code, _, said = supmer("--data", "new.jsonl", "--keep-all", "--block", "1", "--output", f"labels.{form}")
+    assert code == 2
+    assert said == "supmer: only some rows have the field note: leave it out, or use --format jsonl\n"
+    assert not (tmp_path / f"labels.{form}").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "new.csv"], "no column 'text' (found: Text, id): give each row one, or name another; did you mean"),
+        (["--data", "new.csv", "--text", "Text", "--keep", "Id"], "no column 'Id' (found: Text, id)"),
+        (["--data", "new.csv", "--text", "Text", "--backbone", "none"], "none: no such folder"),
+        (["--data", "none.csv"], "none.csv: no such file"),
+    ],
+)
+def test_typos_are_answered_without_torch(tmp_path, tuned, backbone, arguments, message):
+    (tmp_path / "new.csv").write_text("Text,id\na river,1\n")
+    code = "import sys; from flows.cli import _run; code = _run(); sys.exit(99 if 'torch' in sys.modules else code)"
+    found = subprocess.run(
+        [sys.executable, "-c", code, "predict", "--prompt", tuned, "--backbone", backbone, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (2, ""), found.stderr
+    assert message in found.stderr
+
+
 def test_rows_before_a_bad_one_are_answered(supmer, tmp_path, expected):
     (tmp_path / "new.jsonl").write_text(json_lines([{"text": text} for text in TEXTS[:3]] + [{"body": "x"}]))
     code, lines, said = supmer("--data", "new.jsonl")
@@ -161,7 +223,8 @@ def test_the_workspace_s_backbone_is_the_default(supmer, tmp_path, backbone, exp
     [
         (["--data", "none.jsonl"], "none.jsonl: no such file"),
         (["--data", "."], ".: no such file"),
-        (["--data", "-", "--format", "parquet"], "a stream cannot be Parquet"),
+        (["--data", "-", "--input-format", "parquet"], "a stream cannot be Parquet"),
+        (["--data", "-", "--format", "parquet"], "name a file with --output"),
         (["--data", "-", "--output", "."], ".: is a folder: name a file"),
     ],
 )
