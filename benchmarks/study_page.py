@@ -18,8 +18,8 @@ import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from pages import table, with_part  # noqa: E402
 
-from tasks.report.parts import Lines, Point, Series  # noqa: E402
-from tasks.report.plots import lines  # noqa: E402
+from tasks.report.page.parts import Lines, Point, Series  # noqa: E402
+from tasks.report.page.plots import lines  # noqa: E402
 
 PAGE, FIGURES = ROOT / "docs" / "study.md", ROOT / "docs" / "study"
 PROGRAM = "benchmarks/study_page.py"

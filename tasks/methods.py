@@ -16,6 +16,7 @@ from storage.errors import InputError
 from storage.task_formats import FORMATS, LABELED
 
 SUPMER = "supmer"
+ZERO_SHOT = "zero-shot"
 PAIRS, SINGLES = "sp", "ss"  # formats like sets of two texts and of one text; PPT has a prompt for each
 PROMPT_TUNING, _PREFIX_TUNING = "tasks.tune.prompt_tuning", "tasks.tune.prefix_tuning"
 _INFERENCE, _FINE_TUNING = "tasks.tune.inference", "tasks.weights.fine_tuning"
@@ -162,7 +163,7 @@ def _ablation(name: str, title: str, short: str, meta_training: MetaTraining, *,
 
 _ROWS = (
     Method(
-        "zero-shot", "Zero-shot inference", "Zero-shot", Group.INFERENCE, "nothing", "nothing", "none",
+        ZERO_SHOT, "Zero-shot inference", "Zero-shot", Group.INFERENCE, "nothing", "nothing", "none",
         module=_INFERENCE, summarized=True,
     ),
     Method(

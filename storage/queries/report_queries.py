@@ -58,6 +58,68 @@ ORDER BY ALL""",
 )
 
 
+def paired(reference: str) -> Query:
+    """Return the query for the differences between a method and every other, by the same seeds and test examples.
+
+    A method without a seed is compared with every seed of the reference. The variances are those of the mean
+    difference of a seed and of a test example.
+    """
+    return Query(
+        "paired",
+        ("predictions",),
+        f"""\
+SELECT dataset, tested_on, shots, method, count(seed) AS seeds, count(example_id) AS examples,
+       avg(gain) FILTER (WHERE seed IS NOT NULL) AS difference,
+       var_samp(gain) FILTER (WHERE seed IS NOT NULL) AS seed_variance,
+       var_samp(gain) FILTER (WHERE example_id IS NOT NULL) AS example_variance
+FROM (SELECT dataset, tested_on, ours.shots AS shots, theirs.method AS method, ours.seed AS seed, example_id,
+             100 * avg((ours.predicted = ours.label)::INT - (theirs.predicted = theirs.label)::INT) AS gain
+      FROM predictions AS ours
+      JOIN predictions AS theirs USING (dataset, tested_on, example_id)
+      WHERE ours.method = '{reference}' AND theirs.method <> '{reference}'
+        AND coalesce(theirs.seed, ours.seed) = ours.seed
+        AND coalesce(nullif(theirs.shots, 0), ours.shots) = ours.shots
+      GROUP BY GROUPING SETS ((dataset, tested_on, ours.shots, theirs.method, ours.seed),
+                              (dataset, tested_on, ours.shots, theirs.method, example_id)))
+GROUP BY dataset, tested_on, shots, method
+ORDER BY dataset, tested_on, shots, method""",
+    )
+
+
+def confusion(shots: int) -> Query:
+    """Return the query for the predictions of every method on the set it was tuned on, counted by label."""
+    return Query(
+        "confusion",
+        ("predictions",),
+        f"""\
+SELECT dataset, method, label, predicted, count(*) AS predictions, count(DISTINCT seed) AS seeds
+FROM predictions
+WHERE tested_on = dataset AND (shots = {shots} OR shots = 0)
+GROUP BY dataset, method, label, predicted
+ORDER BY dataset, method, label, predicted""",
+    )
+
+
+def mistakes(method: str, shots: int, count: int) -> Query:
+    """Return the query for the test examples of each set that a method gets wrong with the highest probability."""
+    return Query(
+        "mistakes",
+        ("predictions",),
+        f"""\
+SELECT dataset, example_id, any_value(label) AS label, mode(predicted) AS predicted, count(*) AS wrong,
+       any_value(runs) AS runs, 100 * avg(share) AS probability
+FROM (SELECT *, count(*) OVER (PARTITION BY dataset, example_id) AS runs,
+             1 / list_sum(list_transform(log_probabilities,
+                                         lambda p: exp(p - list_max(log_probabilities)))) AS share
+      FROM predictions
+      WHERE method = '{method}' AND tested_on = dataset AND (shots = {shots} OR shots = 0))
+WHERE predicted <> label
+GROUP BY dataset, example_id
+QUALIFY row_number() OVER (PARTITION BY dataset ORDER BY count(*) DESC, avg(share) DESC, example_id) <= {count}
+ORDER BY dataset, wrong DESC, probability DESC, example_id""",
+    )
+
+
 COSTS = Query(
     "costs",
     ("costs",),
@@ -175,6 +237,18 @@ ORDER BY format, place""",
 )
 
 
+# The vectors are long: SQL shows them, the page only their map.
+CLUSTER_MAP = Query(
+    "cluster_map",
+    ("centroids", "nearest"),
+    """\
+SELECT format, cluster, size, embedding, text
+FROM centroids
+LEFT JOIN (SELECT format, cluster, text FROM nearest WHERE rank = 1) USING (format, cluster)
+ORDER BY format, size DESC, cluster""",
+)
+
+
 def clusters(count: int) -> Query:
     """Return the query for the largest clusters, alternating between formats, with their nearest sentences."""
     return Query(
@@ -248,7 +322,7 @@ PROMPTS = Query(
     "prompts",
     ("scores",),
     """\
-SELECT dataset, method, any_value(prompt_hash) AS started_from, seed, learning_rate, best_step, steps, status,
+SELECT dataset, method, shots, any_value(prompt_hash) AS started_from, seed, learning_rate, best_step, steps, status,
        100 * validation_score AS validation, tuned_hash
 FROM scores
 WHERE chosen AND tested_on = dataset AND learning_rate IS NOT NULL

@@ -1,19 +1,27 @@
 """The data of the report, read once: the rows of its queries, the sources, the stages, and examples in words."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from model.text.templates import anchor_template
 from storage import paths
 from storage.errors import InputError
+from storage.lineage.previous_report import PreviousReport, previous_report
 from storage.lineage.stage_runs import StageFacts, stages_above
 from storage.queries import report_queries as ask_for
 from storage.queries.report_queries import Query, Row, ask
 from storage.queries.views import connect, one_line_errors, refuse_damaged
 from storage.sources.source import NAMED_ROLES, SINGLE_ROLES, AcquiredSource, read_manifest
+from tasks.methods import SUPMER
 from tasks.params.schema import Params
-from tasks.report.parts import Sample, Span
+from tasks.report.comparisons import reference_of
+from tasks.report.mistakes import MOST_MISTAKES, texts_and_names
+from tasks.report.page.parts import Sample, Span
+from tasks.report.result_tables import result_metrics
 from tasks.report.shown_examples import backbone_tokenizer, in_words
 from tasks.stage.contract import Stage
 
@@ -29,6 +37,11 @@ class ReportData:
         sources: the sources from outside, by role.
         stages: the stages above the report, upstream first.
         read_from: those of the stages whose outputs the report reads itself.
+        reference: the method that the others are compared with, if any was tuned.
+        texts: the texts of the test examples that are shown, by dataset and id.
+        label_names: the names of the labels by dataset.
+        metrics: the figures of the result tables, as `dvc metrics` reads them.
+        previous: the report before this one, if there is one.
     """
 
     params: Params
@@ -38,6 +51,11 @@ class ReportData:
     sources: dict[str, list[AcquiredSource]]
     stages: list[StageFacts]
     read_from: tuple[str, ...]
+    reference: str | None = None
+    texts: dict[tuple[str, str], str] = field(default_factory=dict)
+    label_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    previous: PreviousReport | None = None
 
 
 def gather(stage: Stage) -> ReportData:
@@ -49,16 +67,37 @@ def gather(stage: Stage) -> ReportData:
         refuse_damaged(stage.root, connection)
         rows = {name: _in_order(ask(stage.root, connection, query), params) for name, query in queries.items()}
     roles = (*SINGLE_ROLES, *NAMED_ROLES)
+    sources = {role: read_manifest(stage.input(paths.source(role))) for role in roles}
     stages, read_from = stages_above(stage.root, stage.inputs)
+    texts, names = texts_and_names(stage.root, sources["datasets"], _examples(rows["confusion"], rows["mistakes"]))
+    metrics = result_metrics(rows["results"], params.tune)
     return ReportData(
         params,
         queries,
         rows,
         tuple(_samples(stage.root, params, rows["task_samples"], rows["topics"])),
-        {role: read_manifest(stage.input(paths.source(role))) for role in roles},
+        sources,
         stages,
         read_from,
+        reference_of(params.tune.methods),
+        texts,
+        names,
+        metrics,
+        previous_report(stage.root, stages, metrics_file(metrics)),
     )
+
+
+def metrics_file(metrics: dict[str, Any]) -> bytes:
+    """Return the content of metrics.json."""
+    return orjson.dumps(metrics, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+
+
+def _examples(confusion: Sequence[Row], mistakes: Sequence[Row]) -> dict[str, list[str]]:
+    """Return the ids of the test examples to show, for every dataset that has predictions."""
+    wanted: dict[str, list[str]] = {row["dataset"]: [] for row in confusion}
+    for row in mistakes:
+        wanted.setdefault(row["dataset"], []).append(row["example_id"])
+    return wanted
 
 
 def _in_order(rows: list[Row], params: Params) -> list[Row]:
@@ -72,8 +111,12 @@ def _in_order(rows: list[Row], params: Params) -> list[Row]:
 def report_queries(params: Params) -> list[Query]:
     """Return every query of the report, with the numbers of the parameters filled in."""
     shots = params.tune.shots
+    reference = reference_of(params.tune.methods) or SUPMER
     return [
         ask_for.RESULTS,
+        ask_for.paired(reference),
+        ask_for.confusion(shots),
+        ask_for.mistakes(reference, shots, MOST_MISTAKES),
         ask_for.COSTS,
         ask_for.curves(shots),
         ask_for.SHOTS,
@@ -81,6 +124,7 @@ def report_queries(params: Params) -> list[Query]:
         ask_for.STEPS,
         ask_for.HELD_OUT,
         ask_for.KINDS,
+        ask_for.CLUSTER_MAP,
         ask_for.CLUSTER_SIZES,
         ask_for.clusters(params.report.cluster_samples),
         ask_for.TASKS,

@@ -1,12 +1,13 @@
-"""The figures of the report, made from the rows of their queries: tuning, sensitivity, meta-training, clusters."""
+"""The figures of the report, made from the rows of their queries: tuning, sensitivity, meta-training."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from storage.queries.report_queries import CLUSTER_SIZES, HELD_OUT, KINDS, SHOTS, STEPS, Query, Row
+from storage.queries.report_queries import HELD_OUT, KINDS, SHOTS, STEPS, Query, Row
 from tasks.methods import in_order, label, most_telling
-from tasks.report.parts import (
+from tasks.report.page.colours import OTHER, style_of
+from tasks.report.page.parts import (
     Cell,
     Column,
     Dot,
@@ -26,17 +27,22 @@ MOST_DOTS = 40  # points of a line, at most, if they are drawn as dots
 MOST_TOLD = 24  # lines of a figure that its alternative text describes
 MOST_ROWS = 300  # rows of the data table below a figure
 AT_CHANCE = "ended at chance on every kind of held-out task"
-Styles = Mapping[str, int]
+Levels = dict[str, list[tuple[str, int, float]]]
+"""Horizontal lines by dataset."""
 
 
-def styles_of(methods: Iterable[str]) -> Styles:
-    """Return a style for each method and variant, the same in every figure; SUPMER has the first."""
-    return {method: place for place, method in enumerate(most_telling(set(methods)))}
+def untuned_levels(rows: Sequence[Row], method: str) -> Levels:
+    """Return the test accuracy of a method that is not tuned, by dataset, as lines for the figures over steps."""
+    return {
+        row["dataset"]: [(label(method).short, style_of(method), row["mean"])]
+        for row in rows
+        if row["method"] == method and row["tested_on"] == row["dataset"] and row["mean"] is not None
+    }
 
 
-def accuracy_over_steps(rows: Sequence[Row], styles: Styles, query: Query, shots: int) -> Figure | None:
+def accuracy_over_steps(rows: Sequence[Row], query: Query, shots: int, levels: Levels) -> Figure | None:
     """Return the figure of the validation accuracy during tuning, with a panel for each dataset."""
-    panels = _panels(rows, styles, "validation accuracy, %", lambda row: _banded(row["step"], row))
+    panels = _panels(rows, "validation accuracy, %", lambda row: _banded(row["step"], row), levels=levels)
     if not panels:
         return None
     return Figure(
@@ -45,19 +51,23 @@ def accuracy_over_steps(rows: Sequence[Row], styles: Styles, query: Query, shots
         _told(rows, "Validation accuracy by training step", "mean", "%"),
         panels,
         Origin((query,)),
-        _data("accuracy-over-steps", rows, ("dataset", "method", "step", "seeds", "mean", "deviation")),
-        ("Measured on the validation set, at the learning rate that it chose for each seed.", *_left_out(rows)),
+        data_table("accuracy-over-steps", rows, ("dataset", "method", "step", "seeds", "mean", "deviation")),
+        (
+            "Measured on the validation set, at the learning rate that it chose for each seed.",
+            *(("Zero-shot, dotted, is not tuned: the line is its accuracy on the test set.",) if levels else ()),
+            *_left_out(rows),
+        ),
     )
 
 
-def tuning_losses(rows: Sequence[Row], styles: Styles, query: Query) -> Figure | None:
+def tuning_losses(rows: Sequence[Row], query: Query) -> Figure | None:
     """Return the figure of the losses during tuning: on the few training examples (dotted), on validation (solid)."""
     panels = []
-    for dataset, group in _by(rows, "dataset"):
+    for dataset, group in grouped(rows, "dataset"):
         series = []
-        for method, curve in _by(group, "method"):
+        for method, curve in grouped(group, "method"):
             if method in _kept(rows):
-                name, style = label(method).short, styles[method]
+                name, style = label(method).short, style_of(method)
                 solid = _points(curve, "step", "validation_loss")
                 dotted = _points(curve, "step", "train_loss")
                 series.append(Series(name, style, solid))
@@ -73,15 +83,16 @@ def tuning_losses(rows: Sequence[Row], styles: Styles, query: Query) -> Figure |
         _told(rows, "Validation loss by training step", "validation_loss", ""),
         tuple(panels),
         Origin((query,)),
-        _data("tuning-losses", rows, ("dataset", "method", "step", "train_loss", "validation_loss")),
+        data_table("tuning-losses", rows, ("dataset", "method", "step", "train_loss", "validation_loss")),
     )
 
 
-def accuracy_over_shots(rows: Sequence[Row], styles: Styles) -> Figure | None:
+def accuracy_over_shots(rows: Sequence[Row], levels: Levels) -> Figure | None:
     """Return the figure of the test accuracy over the number of examples for each label, if a sweep was run."""
     panels = _panels(
-        rows, styles, "test accuracy, %", lambda row: _banded(row["shots"], row), "examples per label", dots=True
-    )
+        rows, "test accuracy, %", lambda row: _banded(row["shots"], row), "examples per label",
+        levels=levels, dots=True,
+    )  # fmt: skip
     if not panels:
         return None
     return Figure(
@@ -90,15 +101,15 @@ def accuracy_over_shots(rows: Sequence[Row], styles: Styles) -> Figure | None:
         _told(rows, "Test accuracy by examples per label", "mean", "%", "shots"),
         panels,
         Origin((SHOTS,)),
-        _data("accuracy-over-shots", rows, ("dataset", "method", "shots", "seeds", "mean", "deviation")),
-        _left_out(rows),
+        data_table("accuracy-over-shots", rows, ("dataset", "method", "shots", "seeds", "mean", "deviation")),
+        (*(("Zero-shot, dotted, sees no labeled example.",) if levels else ()), *_left_out(rows)),
     )
 
 
-def initialization_sensitivity(rows: Sequence[Row], styles: Styles, query: Query) -> Figure | None:
+def initialization_sensitivity(rows: Sequence[Row], query: Query) -> Figure | None:
     """Return the figure of the validation accuracy of every run, with a dot for each seed and learning rate."""
     panels = []
-    for dataset, group in _by(rows, "dataset"):
+    for dataset, group in grouped(rows, "dataset"):
         strips = []
         order = in_order({row["method"] for row in group})
         for row in sorted(group, key=lambda row: order.index(row["method"])):
@@ -111,7 +122,7 @@ def initialization_sensitivity(rows: Sequence[Row], styles: Styles, query: Query
                 )
                 for run in row["each"]
             )
-            strips.append((name.short, styles[row["method"]], dots, row["middle"]))
+            strips.append((name.short, style_of(row["method"]), dots, row["middle"]))
         panels.append(Strips(dataset, "validation accuracy, %", tuple(strips)))
     if not panels:
         return None
@@ -127,7 +138,7 @@ def initialization_sensitivity(rows: Sequence[Row], styles: Styles, query: Query
         f"Lowest and highest validation accuracy over all runs. {spread}.",
         tuple(panels),
         Origin((query,)),
-        _data("sensitivity", runs, columns),
+        data_table("sensitivity", runs, columns),
         (
             "Filled: the learning rate that validation chose for the seed. The upright mark is the median.",
             "A seed draws the examples and their order; where the start is drawn, too, the start as well.",
@@ -135,7 +146,7 @@ def initialization_sensitivity(rows: Sequence[Row], styles: Styles, query: Query
     )
 
 
-def gradient_alignment(rows: Sequence[Row], styles: Styles) -> tuple[Figure | None, list[str]]:
+def gradient_alignment(rows: Sequence[Row]) -> tuple[Figure | None, list[str]]:
     """Return the figure of the normalized inner product of regulated support and query gradients.
 
     It also shows the values that follow the inner product. The second item is a list of notes, which name the variants
@@ -152,7 +163,7 @@ def gradient_alignment(rows: Sequence[Row], styles: Styles) -> tuple[Figure | No
     }
     panels = []
     for column, (title, axis) in titles.items():
-        series = _variant_series(measured, styles, column)
+        series = _variant_series(measured, column)
         if series:
             panels.append(Lines(title, "meta step", axis, series))
     notes = [f"Not measured by {', '.join(label(variant).title for variant in silent)}: trained without an inner step."]
@@ -165,23 +176,23 @@ def gradient_alignment(rows: Sequence[Row], styles: Styles) -> tuple[Figure | No
         f"Normalized inner product of support and query gradients, first and last point. {ends}.",
         tuple(panels),
         Origin((STEPS,)),
-        _data("alignment", measured, ("variant", "step", *titles)),
+        data_table("alignment", measured, ("variant", "step", *titles)),
         _left_out(measured, "variant"),
     )
     return figure, notes if silent else []
 
 
-def training_losses(rows: Sequence[Row], held_out: Sequence[Row], styles: Styles) -> Figure | None:
+def training_losses(rows: Sequence[Row], held_out: Sequence[Row]) -> Figure | None:
     """Return the figure of the support, query and held-out loss over meta-training."""
     panels = []
     for column, title, axis in (
         ("query_loss", "Training: query loss", "after the inner step, mixed"),
         ("support_loss", "Training: support loss", "before the inner step"),
     ):
-        series = _variant_series(rows, styles, column)
+        series = _variant_series(rows, column)
         if series:
             panels.append(Lines(title, "meta step", axis, series))
-    checks = _variant_series(held_out, styles, "held_out_loss", dots=True)
+    checks = _variant_series(held_out, "held_out_loss", dots=True)
     if checks:
         panels.append(Lines("Held out", "meta step", "after one inner step, not mixed", checks))
     if not panels:
@@ -197,7 +208,9 @@ def training_losses(rows: Sequence[Row], held_out: Sequence[Row], styles: Styles
         f"Lowest held-out loss. {best}." if best else "Loss by meta step.",
         tuple(panels),
         Origin((STEPS, HELD_OUT)),
-        _data("losses", _joined(rows, held_out), ("variant", "step", "query_loss", "support_loss", "held_out_loss")),
+        data_table(
+            "losses", _joined(rows, held_out), ("variant", "step", "query_loss", "support_loss", "held_out_loss")
+        ),
         (
             *((f"Lowest held-out loss: {best}. Step 0 is the starting prompt.",) if best else ()),
             *_left_out(rows, "variant"),
@@ -205,24 +218,24 @@ def training_losses(rows: Sequence[Row], held_out: Sequence[Row], styles: Styles
     )
 
 
-def tasks_learned(rows: Sequence[Row], styles: Styles) -> Figure | None:
+def tasks_learned(rows: Sequence[Row]) -> Figure | None:
     """Return the figure of the held-out accuracy of each kind of task over meta-training.
 
     It shows the accuracy before and after the inner step, beside chance.
     """
     panels = []
-    for kind, group in _by(rows, "kind"):
+    for kind, group in grouped(rows, "kind"):
         series = []
-        for variant, curve in _by(group, "variant"):
+        for variant, curve in grouped(group, "variant"):
             if variant in _kept(rows, "variant"):
-                name, style = label(variant).short, styles[variant]
+                name, style = label(variant).short, style_of(variant)
                 before, after = _points(curve, "step", "right_before"), _points(curve, "step", "right_after")
                 series.append(Series(name, style, after or before, dots=len(curve) <= MOST_DOTS))
                 if after:
                     series.append(Series(f"{name}, before", style, before, dotted=True, labelled=False))
         steps, chance = [row["step"] for row in group], group[0]["chance"]
         ends = (Point(min(steps), chance), Point(max(steps), chance))
-        panels.append(Lines(kind, "meta step", "right, %", (*series, Series("chance", len(styles), ends, dotted=True))))
+        panels.append(Lines(kind, "meta step", "right, %", (*series, Series("chance", OTHER, ends, dotted=True))))
     if not panels:
         return None
     best = [row for row in rows if row["best"]]
@@ -234,7 +247,7 @@ def tasks_learned(rows: Sequence[Row], styles: Styles) -> Figure | None:
         f"Right after meta-training. {results}.",
         tuple(panels),
         Origin((KINDS,)),
-        _data("tasks-learned", rows, columns),
+        data_table("tasks-learned", rows, columns),
         (
             "Solid: after the inner step on the task's own support set; dotted in the same colour: before it.",
             "Mass: probability of all label words together. At chance with a mass near 100 %, only they are learned.",
@@ -273,28 +286,8 @@ def _joined(rows: Sequence[Row], held_out: Sequence[Row]) -> list[Row]:
     return [joined[place] for place in sorted(joined)]
 
 
-def cluster_sizes(rows: Sequence[Row]) -> Figure | None:
-    """Return the figure of the sizes of the clusters, largest first."""
-    if not rows:
-        return None
-    series, summaries = [], []
-    for style, (form, group) in enumerate(_by(rows, "format")):
-        points = tuple(Point(row["place"], row["size"]) for row in group)
-        series.append(Series(form, style, points))
-        sizes = [row["size"] for row in group]
-        summaries.append(f"{form}: {len(sizes)} clusters of {min(sizes):,} to {max(sizes):,} sentences")
-    return Figure(
-        "cluster-sizes",
-        "Sizes of the clusters, largest first, for each task format.",
-        f"{'; '.join(summaries)}.",
-        (Lines("Cluster sizes", "cluster, by size", "sentences", tuple(series)),),
-        Origin((CLUSTER_SIZES,)),
-        _data("cluster-sizes", rows, ("format", "place", "cluster", "size", "training", "merged")),
-        (f"{'; '.join(summaries)}.",),
-    )
-
-
-def _by(rows: Sequence[Row], column: str) -> list[tuple[str, list[Row]]]:
+def grouped(rows: Sequence[Row], column: str) -> list[tuple[str, list[Row]]]:
+    """Return the runs of neighbouring rows with the same value of a column."""
     return [(str(key), list(group)) for key, group in groupby(rows, key=lambda row: row[column])]
 
 
@@ -311,24 +304,24 @@ def _left_out(rows: Sequence[Row], column: str = "method") -> tuple[str, ...]:
 
 def _panels(
     rows: Sequence[Row],
-    styles: Styles,
     axis: str,
     point: Callable[[Row], Point | None],
     x_title: str = "step",
     *,
+    levels: Levels,
     dots: bool = False,
 ) -> tuple[Lines, ...]:
     """Return a panel for each dataset, with a line for each method."""
     panels, kept = [], _kept(rows)
-    for dataset, group in _by(rows, "dataset"):
-        curves = {method: [dot for row in curve if (dot := point(row))] for method, curve in _by(group, "method")}
+    for dataset, group in grouped(rows, "dataset"):
+        curves = {method: [dot for row in curve if (dot := point(row))] for method, curve in grouped(group, "method")}
         series = tuple(
-            Series(label(method).short, styles[method], tuple(curves[method]), dots=dots)
+            Series(label(method).short, style_of(method), tuple(curves[method]), dots=dots)
             for method in kept
             if curves.get(method)
         )
         if series:
-            panels.append(Lines(dataset, x_title, axis, series))
+            panels.append(Lines(dataset, x_title, axis, series, tuple(levels.get(dataset, ()))))
     return tuple(panels)
 
 
@@ -345,12 +338,12 @@ def _points(rows: Sequence[Row], x: str, y: str) -> tuple[Point, ...]:
     return tuple(Point(row[x], row[y]) for row in rows if row[y] is not None)
 
 
-def _variant_series(rows: Sequence[Row], styles: Styles, column: str, *, dots: bool = False) -> tuple[Series, ...]:
-    curves = {variant: _points(group, "step", column) for variant, group in _by(rows, "variant")}
+def _variant_series(rows: Sequence[Row], column: str, *, dots: bool = False) -> tuple[Series, ...]:
+    curves = {variant: _points(group, "step", column) for variant, group in grouped(rows, "variant")}
     return tuple(
         Series(
             label(variant).short,
-            styles[variant],
+            style_of(variant),
             curves[variant],
             dots=dots and len(curves[variant]) <= MOST_DOTS,
         )
@@ -362,8 +355,8 @@ def _variant_series(rows: Sequence[Row], styles: Styles, column: str, *, dots: b
 def _told(rows: Sequence[Row], what: str, column: str, unit: str, x: str = "step") -> str:
     """Return a figure in words: the end of each of its lines."""
     ends = []
-    for dataset, group in _by(rows, "dataset"):
-        for method, curve in _by(group, "method"):
+    for dataset, group in grouped(rows, "dataset"):
+        for method, curve in grouped(group, "method"):
             last = curve[-1]
             if last[column] is not None:
                 value = f"{last[column]:.1f} {unit}" if unit else f"{last[column]:.3f}"
@@ -374,7 +367,7 @@ def _told(rows: Sequence[Row], what: str, column: str, unit: str, x: str = "step
 
 def _ends(rows: Sequence[Row], by: str, column: str) -> str:
     return "; ".join(
-        f"{label(name).title}: {group[0][column]:.3f} to {group[-1][column]:.3f}" for name, group in _by(rows, by)
+        f"{label(name).title}: {group[0][column]:.3f} to {group[-1][column]:.3f}" for name, group in grouped(rows, by)
     )
 
 
@@ -385,10 +378,10 @@ _TITLES = {
     "score": "validation accuracy, %", "right_before": "right before, %", "right_after": "right after, %",
     "chance": "chance, %", "mass": "mass, %",
 }  # fmt: skip
-_TEXT = {"dataset", "method", "variant", "format", "kind"}
+_TEXT = {"dataset", "method", "variant", "format", "kind", "text", "true label", "predicted label"}
 
 
-def _data(key: str, rows: Sequence[Row], columns: Sequence[str]) -> Table:
+def data_table(key: str, rows: Sequence[Row], columns: Sequence[str]) -> Table:
     """Return the table of the rows behind a figure, at most MOST_ROWS of them."""
     shown = rows[:MOST_ROWS]
     cut = (f"The first {MOST_ROWS} of {len(rows):,} rows; the query gives all.",) if len(rows) > MOST_ROWS else ()

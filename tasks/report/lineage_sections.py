@@ -7,7 +7,9 @@ from storage.lineage.stage_runs import StageFacts
 from storage.sources.source import AcquiredSource
 from tasks.methods import SUPMER, label
 from tasks.report.data import ReportData
-from tasks.report.parts import (
+from tasks.report.page.colours import style_of
+from tasks.report.page.parts import (
+    HASH,
     NONE,
     Box,
     Cell,
@@ -21,11 +23,11 @@ from tasks.report.parts import (
     Section,
     Table,
     number,
+    short_hash,
     words,
 )
 
 OWN = "report"  # the stage of this module
-_SHORT = 12  # characters of a hash, if the whole is shown elsewhere
 _ALL_FILES = 6  # files of a source that are named one by one
 
 
@@ -97,7 +99,7 @@ def _stage_table(data: ReportData, notes: tuple[str, ...]) -> Table:
 def _commit(commit: str | None) -> str:
     if commit is None:
         return NONE
-    return commit.rstrip("+")[:_SHORT] + (" with changes" if commit.endswith("+") else "")
+    return commit.rstrip("+")[:HASH] + (" with changes" if commit.endswith("+") else "")
 
 
 def lineage_section(data: ReportData) -> Section:
@@ -123,7 +125,7 @@ def _source_table(data: ReportData) -> Table:
     rows = []
     for role, sources in data.sources.items():
         for source in sources:
-            revision = f" at {source.revision[:_SHORT]}" if source.revision else ""
+            revision = f" at {source.revision[:HASH]}" if source.revision else ""
             rows.append(
                 (
                     words(role),
@@ -153,8 +155,8 @@ def _source_table(data: ReportData) -> Table:
 
 def _hashes(source: AcquiredSource) -> str:
     if len(source.files) == 1:
-        return source.files[0].sha256
-    listed = [f"{file.name} {file.sha256[:_SHORT]}" for file in source.files[:_ALL_FILES]]
+        return source.files[0].sha256[:HASH]
+    listed = [f"{file.name} {file.sha256[:HASH]}" for file in source.files[:_ALL_FILES]]
     more = len(source.files) - _ALL_FILES
     return ", ".join(listed) + (f", and {more:,} more" if more > 0 else "")
 
@@ -190,20 +192,22 @@ def _excluded_table(data: ReportData) -> Table:
 
 def _prompt_table(data: ReportData) -> Table:
     columns = (
-        Column("tuned on"), Column("method"), Column("seed", numeric=True), Column("learning rate", numeric=True),
+        Column("tuned on"), Column("method"), Column("shots", numeric=True), Column("seed", numeric=True),
+        Column("learning rate", numeric=True),
         Column("best step", numeric=True), Column("validation, %", numeric=True), Column("start"),
         Column("tuned prompt"), Column("status"),
     )  # fmt: skip
     rows = tuple(
         (
             words(row["dataset"]),
-            words(label(row["method"]).title),
+            words(label(row["method"]).title, style=style_of(row["method"])),
+            number(row["shots"], "d"),
             number(row["seed"], "d"),
             number(row["learning_rate"], "g"),
             number(row["best_step"]),
             number(row["validation"], ".1f"),
-            words((row["started_from"] or NONE)[:_SHORT], code=True),
-            words(row["tuned_hash"][:_SHORT], code=True),
+            short_hash(row["started_from"]),
+            short_hash(row["tuned_hash"]),
             words(row["status"]),
         )
         for row in data.rows["prompts"]

@@ -9,8 +9,9 @@ from typing import Any
 from storage.queries.report_queries import COSTS, RESULTS, Row
 from tasks.methods import in_order, label
 from tasks.params.learning_schema import ReportParams, TuneParams
+from tasks.report.page.colours import style_of
+from tasks.report.page.parts import NONE, Cell, Column, Origin, Table, plural
 from tasks.report.paper_figures import AVERAGE, Figures, PaperFigure, paper_figures
-from tasks.report.parts import NONE, Cell, Column, Origin, Table
 
 FEW_SHOT, DOMAINS = "few-shot", "domains"
 PAPER_NAMES = {"t5-base": "T5-base", "flan-t5-xl": "Flan-T5-XL"}
@@ -77,7 +78,7 @@ def result_tables(rows: Sequence[Row], tune: TuneParams, report: ReportParams) -
 
 
 def _shots(tune: TuneParams) -> str:
-    return f"{tune.shots} example{'' if tune.shots == 1 else 's'}"
+    return plural(tune.shots, "example")
 
 
 def _columns(scores: Scores, every: Sequence[str], report: ReportParams) -> list[str]:
@@ -110,7 +111,7 @@ def with_costs(table: Table, costs: Sequence[Row]) -> Table:
     if not costs:
         return table
     by_title = {label(row["method"]).title: row for row in costs}
-    titles = ("tuned parameters", "time a seed", "peak memory")
+    titles = ("tuned parameters", "time per seed", "peak memory")
     added = tuple(Column(title, numeric=True, group="cost") for title in titles)
     note = (
         "Time: one seed with all its learning rates, tuned together with the other seeds. Peak memory: of everything "
@@ -145,7 +146,7 @@ def _row(method: str, names: Sequence[str], scores: Scores, paper: Figures) -> l
     cells = [_cell(score, figure) for score, figure in zip(ours, beside, strict=True)]
     if len(names) > 1:
         cells.append(_average(ours, _paper_average(paper, printed, names)))
-    return [Cell(title, title), *cells]
+    return [Cell(title, title, style=style_of(method)), *cells]
 
 
 def _cell(score: Score | None, figure: PaperFigure | None) -> Cell:
@@ -208,11 +209,14 @@ def _notes(
 ) -> list[str]:
     shown = [score for (_, dataset), score in scores.items() if dataset in names]
     seeds = max(score.seeds for score in shown)
-    over = f"{seeds} seed{'' if seeds == 1 else 's'}"
+    over = plural(seeds, "seed")
     notes = [
         f"Mean over {over}, with the sample standard deviation as subscript (in the average column its mean, {_AS})."
     ]
-    notes.append("Bold: the best mean of a column. With few seeds, a difference within the deviations may be chance.")
+    notes.append("Bold: the best mean of a column.")
+    groups = list(dict.fromkeys(str(label(method).group) for method in methods))
+    if len(groups) > 1:
+        notes.append(f"The lines divide the rows into the paper's groups: {', '.join(groups)}.")
     notes.extend(_tested_on(names, scores))
     if report.paper_figures:
         notes.append(

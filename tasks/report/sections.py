@@ -3,77 +3,81 @@
 from collections.abc import Sequence
 
 from storage.queries.report_queries import Row
-from tasks.methods import META_TRAINED, METHODS, SUPMER, in_order, label, most_telling
+from tasks.methods import META_TRAINED, METHODS, SUPMER, ZERO_SHOT, in_order, label, most_telling
+from tasks.report.cluster_figures import cluster_map, cluster_sizes
+from tasks.report.comparisons import (
+    Difference,
+    Place,
+    also_compared,
+    averaged,
+    compared_in_words,
+    difference,
+    difference_table,
+)
 from tasks.report.data import ReportData
 from tasks.report.figures import (
     AT_CHANCE,
-    Styles,
     accuracy_over_shots,
     accuracy_over_steps,
-    cluster_sizes,
     gradient_alignment,
     initialization_sensitivity,
     learned_in_words,
-    styles_of,
     tasks_learned,
     training_losses,
     tuning_losses,
+    untuned_levels,
 )
+from tasks.report.glossary import terms
 from tasks.report.lineage_sections import lineage_section, next_section, pipeline_section
-from tasks.report.parts import Cell, Column, Note, Origin, Part, Report, Samples, Section, Table, number, words
-from tasks.report.result_tables import PAPER_NAMES, result_metrics, result_tables, with_costs
-
-_ALIKE = 0.05  # points; smaller than a printed digit
+from tasks.report.mistakes import confusion, mistakes_table
+from tasks.report.page.parts import (
+    Column,
+    Glossary,
+    Note,
+    Origin,
+    Part,
+    Report,
+    Samples,
+    Section,
+    Table,
+    number,
+    plural,
+    words,
+)
+from tasks.report.previous_section import previous_section
+from tasks.report.result_tables import DOMAINS, PAPER_NAMES, result_tables, with_costs
 
 
 def build(data: ReportData) -> Report:
     """Return the report."""
     params, rows = data.params, data.rows
-    styles = styles_of(
-        {row["method"] for name in ("curves", "shots", "sensitivity") for row in rows[name]}
-        | {row["variant"] for name in ("steps", "held_out") for row in rows[name]}
-    )
     tables = result_tables(rows["results"], params.tune, params.report)
+    shown = {row["method"] for row in rows["results"]} | {row["variant"] for row in rows["steps"]}
     return Report(
         "SUPMER: what this run found",
-        tuple(_summary(tables, learned_in_words(rows["kinds"], SUPMER))),
+        tuple(_summary(data, tables, learned_in_words(rows["kinds"], SUPMER))),
         tuple(_facts(data)),
         (
             _results(data, tables),
-            _tuning(data, styles),
-            _meta_training(data, styles),
+            *_mistakes(data),
+            _tuning(data),
+            _meta_training(data),
             _tasks(data),
+            *previous_section(data),
             pipeline_section(data),
             lineage_section(data),
+            Section("words", "Words", "", (Glossary(tuple(terms(shown))),)),
             next_section(data),
         ),
-        result_metrics(rows["results"], params.tune),
     )
 
 
-def _summary(tables: Sequence[Table], learned: str) -> list[str]:
-    """Return the last column of each table in words: the best, and the methods that matter most, in their order.
+def _summary(data: ReportData, tables: Sequence[Table], learned: str) -> list[str]:
+    """Return the results in plain sentences: the last column of each table, SUPMER against the others.
 
     The sentence on what meta-training learned comes after the results, but first if it learned nothing.
     """
-    summarized = {method.title for method in METHODS.values() if method.summarized}
-    lines = []
-    for table in tables:
-        ranked = sorted(
-            ((row[-1].value, row) for row in table.rows if isinstance(row[-1].value, float)),
-            key=lambda pair: -pair[0],
-        )
-        several = table.columns[-1].title == "average"
-        of = f"on average over {len(table.columns) - 2} datasets" if several else f"on {table.columns[-1].title}"
-        said = ", ".join(
-            f"{row[0].text} {row[-1].text}" + (f" ± {row[-1].deviation}" if row[-1].deviation else "")
-            for place, (_, row) in enumerate(ranked)
-            if place == 0 or row[0].text in summarized
-        )
-        if ranked:
-            lead = "Tuned on one domain, tested on all" if table.key == "domains" else "Few-shot learning"
-            verdict = " ".join(_verdict(table))
-            lines.append(f"{lead}, {of}: {verdict} Accuracy in percent: {said}.".replace(":  ", ": "))
+    lines = [" ".join(said) for table in tables if (said := _in_words(data, table))]
     if not lines:
         lines.append("Nothing was tuned and tested in this run, so there is no result table.")
     if learned:
@@ -81,31 +85,51 @@ def _summary(tables: Sequence[Table], learned: str) -> list[str]:
     return lines
 
 
-def _verdict(table: Table) -> list[str]:
-    """Return sentences on whether SUPMER helped: its last column against prompt tuning and against no tuning."""
+def _in_words(data: ReportData, table: Table) -> list[str]:
+    """Return the last column of a result table as sentences, each about two methods."""
     last = {row[0].text: row[-1] for row in table.rows if isinstance(row[-1].value, float)}
-    ours = METHODS[SUPMER].title
-    if ours not in last:
+    if data.reference is None or not last:
         return []
-    compared = [name for name, method in METHODS.items() if method.summarized and not method.is_ours]
-    others = [METHODS[name].title for name in most_telling(compared)]
-    return [_compared(ours, last[ours], other, last[other]) for other in others if other in last]
+    ours = label(data.reference).title
+    compared = [name for name, method in METHODS.items() if method.summarized and name != data.reference]
+    others = [name for name in most_telling(compared) if label(name).title in last]
+    where = _where(data, table)
+    if ours not in last or not others:
+        best = max(last, key=lambda title: float(last[title].value or 0.0))
+        return [f"{where} {best} reached {last[best].text} %."]
+    first, *rest = [(label(name).title, _difference(data, table, name)) for name in others]
+    compared_first = compared_in_words(ours, last[ours].text, first[0], last[first[0]].text, first[1])
+    further = "; ".join(also_compared(title, last[title].text, found) for title, found in rest)
+    return [f"{where} {compared_first}", *([f"Also: {further}."] if further else [])]
 
 
-def _compared(ours: str, our_cell: Cell, theirs: str, their_cell: Cell) -> str:
-    """Return a sentence on a difference of printed figures, and on whether the deviations over seeds cover it."""
-    difference = float(our_cell.text) - float(their_cell.text)
-    if abs(difference) < _ALIKE:
-        return f"{ours} and {theirs} are alike."
-    deviations = [float(cell.deviation) for cell in (our_cell, their_cell) if cell.deviation]
-    if not deviations:
-        weight = "from one seed: it may be chance"
-    elif abs(difference) > sum(deviations):
-        weight = "more than the deviations over seeds"
-    else:
-        weight = "within the deviations over seeds: it may be chance"
-    side = "above" if difference > 0 else "below"
-    return f"{ours} is {abs(difference):.1f} points {side} {theirs}, {weight}."
+def _where(data: ReportData, table: Table) -> str:
+    """Return the words before a result: where it was measured."""
+    several = table.columns[-1].title == "average"
+    if table.key == DOMAINS:
+        return f"Tuned on {data.params.tune.domains.source}, on average over {len(table.columns) - 2} domains,"
+    return f"On average over {len(table.columns) - 2} datasets" if several else f"On {table.columns[-1].title}"
+
+
+def _difference(data: ReportData, table: Table, method: str) -> Difference | None:
+    """Return the difference between the reference and a method over all datasets of a table; None if one is missing."""
+    tune = data.params.tune
+    by_place = {
+        (row["dataset"], row["tested_on"]): difference(row)
+        for row in data.rows["paired"]
+        if row["method"] == method and row["shots"] == tune.shots
+    }
+    places = _places(data, table)
+    if any(place not in by_place for place in places):
+        return None
+    return averaged([by_place[place] for place in places])
+
+
+def _places(data: ReportData, table: Table) -> list[Place]:
+    """Return the datasets that the columns of a result table were tuned and tested on."""
+    source = str(data.params.tune.domains.source)
+    names = [column.title for column in table.columns[1:] if column.title != "average"]
+    return [(source if table.key == DOMAINS else name, name) for name in names]
 
 
 def _facts(data: ReportData) -> list[tuple[str, str]]:
@@ -124,8 +148,8 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
         facts.append(("Anchor tasks", f"{tasks:,} for training"))
     if variants:
         facts.append(("Meta-trained", ", ".join(label(variant).short for variant in variants)))
-    seeds = len(params.tune.seeds)
-    facts.append(("Tuning", f"{params.tune.shots} examples per label, {seeds} seed{'' if seeds == 1 else 's'}"))
+    tune = params.tune
+    facts.append(("Tuning", f"{plural(tune.shots, 'example')} per label, {plural(len(tune.seeds), 'seed')}"))
     return facts
 
 
@@ -136,6 +160,11 @@ def _short_spec(spec: str) -> str:
 def _results(data: ReportData, tables: Sequence[Table]) -> Section:
     parts: list[Part] = [with_costs(table, data.rows["costs"]) for table in tables[:1]]
     parts += tables[1:]
+    places = [place for table in tables for place in _places(data, table)]
+    differences = data.reference and difference_table(
+        data.rows["paired"], data.reference, data.queries["paired"], places, data.params.tune.shots
+    )
+    parts += [differences] if differences else []
     if not tables:
         parts.append(Note("No dataset was tuned: `tune.datasets` and `tune.domains` of params.yaml name none."))
     if data.params.report.paper_figures is None:
@@ -146,12 +175,24 @@ def _results(data: ReportData, tables: Sequence[Table]) -> Section:
     return Section("results", "Results", "", tuple(parts))
 
 
-def _tuning(data: ReportData, styles: Styles) -> Section:
+def _mistakes(data: ReportData) -> list[Section]:
+    """Return the section on what the reference gets wrong; none without predictions."""
+    if data.reference is None:
+        return []
+    rows, queries, names, method = data.rows, data.queries, data.label_names, data.reference
+    figure = confusion(rows["confusion"], names, method, queries["confusion"])
+    table = mistakes_table(rows["mistakes"], data.texts, names, method, queries["mistakes"])
+    parts = tuple(part for part in (figure, table) if part)
+    return [Section("mistakes", "Mistakes", "", parts)] if parts else []
+
+
+def _tuning(data: ReportData) -> Section:
     rows, queries, tune = data.rows, data.queries, data.params.tune
-    curves = accuracy_over_steps(rows["curves"], styles, queries["curves"], tune.shots)
-    losses = tuning_losses(rows["curves"], styles, queries["curves"])
-    shots = accuracy_over_shots(rows["shots"], styles)
-    sensitivity = initialization_sensitivity(rows["sensitivity"], styles, queries["sensitivity"])
+    zero_shot = untuned_levels(rows["results"], ZERO_SHOT)
+    curves = accuracy_over_steps(rows["curves"], queries["curves"], tune.shots, zero_shot)
+    losses = tuning_losses(rows["curves"], queries["curves"])
+    shots = accuracy_over_shots([row for row in rows["shots"] if row["method"] != ZERO_SHOT], zero_shot)
+    sensitivity = initialization_sensitivity(rows["sensitivity"], queries["sensitivity"])
     sweep = "No sweep over the number of examples ran: `tune.shot_sweep` of params.yaml is empty."
     parts = (
         curves or Note("No curve of tuning: no method of this run is trained."),
@@ -162,11 +203,11 @@ def _tuning(data: ReportData, styles: Styles) -> Section:
     return Section("tuning", "Tuning", "", tuple(part for part in parts if part))
 
 
-def _meta_training(data: ReportData, styles: Styles) -> Section:
+def _meta_training(data: ReportData) -> Section:
     rows = data.rows
-    figure, notes = gradient_alignment(rows["steps"], styles)
-    losses = training_losses(rows["steps"], rows["held_out"], styles)
-    learned = tasks_learned(rows["kinds"], styles)
+    figure, notes = gradient_alignment(rows["steps"])
+    losses = training_losses(rows["steps"], rows["held_out"])
+    learned = tasks_learned(rows["kinds"])
     drawn = [part for part in (learned, figure) if part]
     parts: list[Part] = [losses or Note("No meta-training has left a log."), *drawn]
     parts += [Note(text) for text in notes]
@@ -184,9 +225,7 @@ def _not_trained(steps: Sequence[Row]) -> str:
 def _tasks(data: ReportData) -> Section:
     rows, queries = data.rows, data.queries
     parts: list[Part] = []
-    sizes = cluster_sizes(rows["cluster_sizes"])
-    if sizes:
-        parts.append(sizes)
+    parts += [figure for figure in (cluster_map(rows["cluster_map"]), cluster_sizes(rows["cluster_sizes"])) if figure]
     if rows["clusters"]:
         listed = tuple(
             (words(row["format"]), number(row["cluster"], "d"), number(row["size"]), words("\n".join(row["nearest"])))

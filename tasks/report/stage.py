@@ -1,13 +1,11 @@
 """Stage `report`: all measurements on one page, as HTML, as Markdown, and as metrics for DVC."""
 
-import orjson
-
 from storage import paths
 from storage.atomic import write_bytes
-from tasks.report.data import gather
-from tasks.report.html_page import page
-from tasks.report.markdown_page import markdown
-from tasks.report.parts import Figure, Table
+from tasks.report.data import gather, metrics_file
+from tasks.report.page.html_page import page
+from tasks.report.page.markdown_page import markdown
+from tasks.report.page.parts import Figure, Table
 from tasks.report.sections import build
 from tasks.stage.contract import Record, Stage
 
@@ -18,8 +16,7 @@ def run(stage: Stage) -> Record:
     report = build(data)
     write_bytes(stage.output(paths.REPORT_PAGE), page(report).encode())
     write_bytes(stage.output(paths.REPORT_TEXT), markdown(report).encode())
-    options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
-    write_bytes(stage.output(paths.REPORT_METRICS), orjson.dumps(report.metrics, option=options))
+    write_bytes(stage.output(paths.REPORT_METRICS), metrics_file(data.metrics))
     parts = [part for section in report.sections for part in section.parts]
     return {
         "rows": sum(map(len, data.rows.values())),

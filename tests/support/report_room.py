@@ -15,7 +15,7 @@ from storage.sources.source import AcquiredSource, SourceFile, write_manifest
 from storage.tables.cluster_tables import NEAREST, centroids_schema
 from storage.tables.corpus_tables import DOCUMENTS, EXCLUDED
 from storage.tables.training_tables import HELD_OUT, KINDS, MEASURES, TRAINING_STEPS
-from storage.tables.tuning_tables import COSTS, CURVES, SCORES
+from storage.tables.tuning_tables import COSTS, CURVES, PREDICTIONS, SCORES
 from support import tiny_tokenizers
 from support.task_tables import write_tasks
 from tasks.params.schema import Params
@@ -39,11 +39,12 @@ INPUTS = [
     paths.CENTROIDS, paths.NEAREST, paths.DOCUMENTS, paths.EXCLUDED,
     paths.BACKBONE, paths.CORPUS, paths.DATASETS, paths.EMBEDDER, paths.TASKS,
     paths.HELD_OUT, paths.KINDS, paths.TRAINING_STEPS, paths.COSTS, paths.CURVES,
-    paths.SCORES,
+    paths.PREDICTIONS, paths.SCORES,
 ]  # fmt: skip
 OUTPUTS = [paths.REPORT_PAGE, paths.REPORT_TEXT, paths.REPORT_METRICS]
 DOMAINS = ("movies", "products", "editorials", "tweets")
 LEVEL = {"zero-shot": 0.71, "pt-vocabulary": 0.74, "supmer": 0.80, "without-mgr": 0.78}
+TESTED = 50  # test examples of a made-up dataset
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -103,6 +104,28 @@ def cost_rows(scores):
     tuned = dict.fromkeys(tuple(score[name] for name in names) for score in scores if score["learning_rate"])
     cost = {"parameters": 1600, "seconds": 90.0, "memory_bytes": 1_500_000_000}
     return [dict(zip(names, seed, strict=True)) | cost for seed in tuned]
+
+
+def prediction_rows(scores):
+    """Return predictions of two labels, of which the share of each tested run's score is right."""
+    rows = []
+    for score in scores:
+        if not score["chosen"] or score["score"] is None:
+            continue
+        order = list(range(TESTED))
+        random.Random(f"{score['method']}/{score['seed']}/{score['tested_on']}").shuffle(order)
+        right = set(order[: round(score["score"] * TESTED)])
+        for number in range(TESTED):
+            label = number % 2
+            predicted = label if number in right else 1 - label
+            likely = [-0.1 - number / 100, -2.5] if predicted == 0 else [-2.5, -0.1 - number / 100]
+            names = ("dataset", "tested_on", "method", "shots", "seed", "learning_rate", "tuned_hash", "data_hash")
+            rows.append(
+                {name: score[name] for name in names}
+                | {"example_id": f"test.jsonl:{number + 1}", "label": label, "predicted": predicted}
+                | {"log_probabilities": likely}
+            )
+    return rows
 
 
 def curve_rows(scores):
@@ -175,6 +198,7 @@ def write_tuning(root, scores):
     write(root, paths.SCORES, SCORES, scores)
     write(root, paths.CURVES, CURVES, curve_rows(scores))
     write(root, paths.COSTS, COSTS, cost_rows(scores))
+    write(root, paths.PREDICTIONS, PREDICTIONS, prediction_rows(scores))
 
 
 def write_training(root, variants=("supmer", "without-mgr"), steps=30, right=0.5):
@@ -210,7 +234,9 @@ def write_clusters(root, text):
     for form in ("sp", "mc", "ss"):
         for cluster in range(20):
             size = int(40 + 500 / (cluster + 2) + chance.randrange(30))
-            rows.append({"format": form, "cluster": cluster, "size": size, "training": size - 3, "merged": []})
+            place = [chance.gauss(0, 1), chance.gauss(0, 1)]
+            rows.append({"format": form, "cluster": cluster, "size": size, "training": size - 3, "merged": [],
+                         "embedding": place, "backbone": place})  # fmt: skip
             for rank in range(1, 4):
                 said = f"{text} The council of the city met on the {rank}th of the month, {form} {cluster}."
                 near.append({"format": form, "cluster": cluster, "rank": rank, "document_id": document_id("0"),
@@ -219,7 +245,22 @@ def write_clusters(root, text):
     write(root, paths.NEAREST, NEAREST, near)
 
 
-def write_sources(root):
+def write_examples(folder, name, text):
+    """Write a made-up dataset: two labels in turn, in a training and a test file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for part in ("train", "test"):
+        lines = [
+            {"text": f"{text} Review {number} of {name}, {part}.", "label": ("negative", "positive")[number % 2]}
+            for number in range(TESTED)
+        ]
+        path = folder / f"{part}.jsonl"
+        path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+        files.append(SourceFile(path.name, str(path), path.stat().st_size, digest(name, part)))
+    return tuple(files)
+
+
+def write_sources(root, text):
     folder = root / "models"
     tiny_tokenizers.unigram().save_pretrained(folder)
     for role in ("backbone", "embedder", "corpus", "datasets"):
@@ -227,7 +268,8 @@ def write_sources(root):
         sources = [
             AcquiredSource(
                 name, f"wheel:{name}-data==0.2.0#sha256={'a' * 64}", "MIT" if role != "corpus" else NASTY, str(folder),
-                (SourceFile(f"{name}.bin", "", 1_234_567, digest(role, name)),),
+                write_examples(folder / name, name, text) if role == "datasets"
+                else (SourceFile(f"{name}.bin", "", 1_234_567, digest(role, name)),),
             )
             for name in names
         ]  # fmt: skip
@@ -272,7 +314,7 @@ def event(stage, outputs, place, seconds=None):
 
 def furnish(root, text="", scores=None, variants=("supmer", "without-mgr"), steps=30):
     """Write everything that the report reads and return the root; every sentence of the corpus begins with `text`."""
-    write_sources(root)
+    write_sources(root, text)
     write_corpus(root, text)
     write_clusters(root, text)
     for split in ("train", "validation"):

@@ -1,5 +1,6 @@
 """The report stage: the tables and figures of made-up results, in HTML, in Markdown and as metrics."""
 
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -103,29 +104,159 @@ def test_a_query_on_a_table_not_made_has_no_rows(tmp_path):
         assert all(ask(tmp_path, connection, query) == [] for query in report_queries(report_room.params()))
 
 
+def first_lines(root):
+    return markdown(root).partition("\n- Backbone")[0]
+
+
 @pytest.mark.parametrize(
-    ("levels", "said"),
+    ("levels", "other", "clear"),
     [
-        ({"pt-vocabulary": 0.6, "supmer": 0.8}, "points above PT (vocabulary start), more than the deviations"),
-        ({"pt": 0.8, "supmer": 0.6}, "points below PT (normal start), more than the deviations"),
-        ({"pt": 0.7, "supmer": 0.7}, "PT (normal start), within the deviations over seeds: it may be chance"),
-        ({"zero-shot": 0.8, "supmer": 0.6}, "points below Zero-shot inference, more than the deviations"),
+        ({"pt-vocabulary": 0.4, "supmer": 0.9}, "PT (vocabulary start)", True),
+        ({"pt": 0.9, "supmer": 0.4}, "PT (normal start)", True),
+        ({"pt": 0.7, "supmer": 0.72}, "PT (normal start)", False),
+        ({"zero-shot": 0.9, "supmer": 0.4}, "Zero-shot inference", True),
     ],
 )
-def test_the_first_lines_say_whether_supmer_helped(tmp_path, levels, said):
+def test_the_first_sentence_says_in_plain_words_whether_supmer_helped(tmp_path, levels, other, clear):
     root = furnish(tmp_path, scores=score_rows(levels))
     run(root)
-    first = markdown(root).partition("## ")[0]
-    assert re.search(r"SUPMER is \d+\.\d points (above|below) ", first)
-    assert said in first
+    first = first_lines(root).splitlines()[2]
+    worth = (
+        r"that difference is more than chance \(95 % interval" if clear else "seeds? that difference could be chance"
+    )
+    assert re.match(rf"On movies SUPMER reached \d+\.\d %, {re.escape(other)} \d+\.\d %; .*{worth}", first)
 
 
-def test_one_seed_and_equal_figures_decide_nothing(tmp_path):
+def test_equal_figures_are_no_difference_and_one_seed_is_named(tmp_path):
     alike = [row | {"score": row["score"] and 0.5} for row in score_rows({"pt": 0.5, "zero-shot": 0.5, "supmer": 0.5})]
     run(furnish(tmp_path / "alike", scores=alike))
-    assert "SUPMER and PT (normal start) are alike." in markdown(tmp_path / "alike")
-    run(furnish(tmp_path / "one", scores=score_rows({"pt": 0.5, "supmer": 0.7}, seeds=(10,))))
-    assert "above PT (normal start), from one seed: it may be chance." in markdown(tmp_path / "one")
+    assert "On movies SUPMER reached 50.0 %, PT (normal start) 50.0 %: no difference." in first_lines(
+        tmp_path / "alike"
+    )
+    run(furnish(tmp_path / "one", scores=score_rows({"pt": 0.68, "supmer": 0.7}, seeds=(10,))))
+    assert "; with one seed that difference could be chance." in first_lines(tmp_path / "one")
+
+
+def test_without_supmer_the_others_are_compared_with_the_most_telling_method(tmp_path):
+    root = furnish(tmp_path, scores=score_rows({"zero-shot": 0.5, "pt": 0.9}))
+    run(root, tune={"methods": ["zero-shot", "pt"]})
+    assert "On movies PT (normal start) reached" in first_lines(root)
+    assert "How much better is PT (normal start)?" in markdown(root)
+
+
+def test_differences_are_paired_and_have_an_interval(made):
+    table = markdown_table(markdown(made[0]), "How much better is SUPMER?")
+    assert table[0] == ["method", "movies", *(f"{name} (tuned on movies)" for name in report_room.DOMAINS[1:])]
+    assert [row[0] for row in table[2:]] == [
+        "Zero-shot inference", "PT (vocabulary start)", "SUPMER w/o gradient regularizer",
+    ]  # fmt: skip
+    assert all(re.fullmatch(r"\**[+−]?\d+\.\d\** \([+−]?\d+\.\d to [+−]?\d+\.\d\)", cell) for cell in table[2][1:])
+
+
+def test_mistakes_are_shown_with_label_names_and_their_text(made):
+    root, _ = made
+    text = markdown(root)
+    table = markdown_table(text, "The errors that SUPMER is surest of")
+    for dataset, said, true, predicted, probability, wrong, example in table[2:]:
+        number = int(example.partition(":")[2]) - 1
+        assert said == f"Review {number} of {dataset}, test."
+        assert (true, predicted) in {("negative", "positive"), ("positive", "negative")}
+        assert 50 < int(probability) <= 100
+        assert re.fullmatch("[123] of 3", wrong)
+    shares = [row[5] for row in table[2:]]
+    assert shares == sorted(shares, reverse=True)
+    assert "What SUPMER confuses" in text
+    assert re.search(r"movies: \d+ of 150 predictions are right; most often (nega|posi)tive is taken for", text)
+
+
+def test_words_that_are_not_plain_are_explained(made):
+    words = Found(html(made[0])).of("dt")
+    explained = {element["text"] for element in words}
+    assert {"sp", "mc", "ss", "shots", "zero-shot", "SUPMER w/o mgr"} <= explained
+    assert "SUPMER w/o ta" not in explained  # not in this run
+    assert "- **shots**: labeled examples per label" in markdown(made[0])
+
+
+def test_zero_shot_is_a_line_over_steps_and_over_shots(root):
+    sweep = score_rows({"supmer": 0.9, "pt-vocabulary": 0.8}, tested=("movies",), shots=4)
+    write_tuning(root, score_rows() + sweep)
+    run(root, tune={"shot_sweep": [4]})
+    page = html(root)
+    for key in ("accuracy-over-steps", "accuracy-over-shots"):
+        figure = page[page.index(f'id="{key}"') :].partition("</figure>")[0]
+        plot = json.loads(Found(figure).of("svg")[0]["attrs"]["data-plot"])
+        assert {"Zero-shot", "SUPMER"} <= {series["name"] for series in plot["series"]}
+        assert len({*next(series["values"] for series in plot["series"] if series["name"] == "Zero-shot")}) == 1
+    ticks = [text["text"] for text in Found(figure).of("text", **{"class": "tick middle"})]
+    assert ticks == ["4", "16"]
+
+
+def test_a_method_has_the_same_colour_in_every_report(tmp_path):
+    colours = []
+    for name, levels in (
+        ("few", {"pt": 0.7, "supmer": 0.8}),
+        ("many", {"ft": 0.7, "lora": 0.7, "pt": 0.7, "supmer": 0.8}),
+    ):
+        run(furnish(tmp_path / name, scores=score_rows(levels)), tune={"methods": ["pt", "supmer"]})
+        page = Found(html(tmp_path / name))
+        series = [
+            one for svg in page.of("svg") for one in json.loads(svg["attrs"].get("data-plot", "{}")).get("series", ())
+        ]
+        colours.append({one["name"]: one["style"] for one in series if one["name"] in {"PT", "SUPMER"}})
+        keys = {svg["attrs"]["class"] for svg in page.of("span") if svg["attrs"].get("class", "").startswith("key")}
+        assert {f"key {style}" for style in colours[-1].values()} <= keys
+    assert colours[0] == colours[1]
+    assert len(set(colours[0].values())) == 2
+
+
+def test_clusters_have_a_map_that_tells_their_sentences(made):
+    page = html(made[0])
+    figure = page[page.index('id="cluster-map"') :].partition("</figure>")[0]
+    maps = [json.loads(svg["attrs"]["data-map"]) for svg in Found(figure).of("svg")]
+    assert len(maps) == 3
+    assert all(len(places) == 20 for places in maps)
+    assert all(0 <= place["x"] <= 340 and 42 <= place["y"] <= 260 for places in maps for place in places)
+    assert "The council of the city" in maps[0][0]["about"]
+
+
+def metrics_event(root, place, metrics, parameters):
+    """Return the event of an earlier report whose metrics DVC's cache holds, after a run of tune."""
+    content = json.dumps(metrics).encode()
+    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    cached = root / ".dvc/cache/files/md5" / md5[:2] / md5[2:]
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(content)
+    tuned = event("tune", {}, place)
+    tuned["run"]["facets"]["executionParameters"] = {
+        "parameters": [{"key": key, "value": value} for key, value in parameters.items()]
+    }
+    return [tuned, event("report", {paths.REPORT_METRICS: md5}, place + 1)]
+
+
+def test_a_second_run_is_compared_with_the_one_before_whatever_came_after(root):
+    run(root)
+    assert "Since the previous run" not in markdown(root)
+    now = json.loads((root / paths.REPORT_METRICS).read_text())
+    then = json.loads(json.dumps(now))
+    then["few-shot"]["movies"]["supmer"]["mean"] -= 2.5
+    then["few-shot"]["movies"]["ft"] = {"mean": 66.6, "deviation": None, "seeds": 1}
+    events = metrics_event(root, 20, then, {"tune.note": report_room.NASTY, "tune.rate": "0.2"})
+    with (root / "lineage/events.jsonl").open("ab") as file:
+        file.write(b"".join(json.dumps(one).encode() + b"\n" for one in events))
+    run(root)
+    page = (root / paths.REPORT_TEXT).read_bytes()
+    figures = markdown_table(markdown(root), "Accuracies that differ")
+    mean = now["few-shot"]["movies"]["supmer"]["mean"]
+    assert figures[2:] == [
+        ["few-shot", "movies", "Fine-tuning of all weights", "66.6", "–", "–"],
+        ["few-shot", "movies", "SUPMER", f"{mean - 2.5:.1f}", f"{mean:.1f}", "+2.5"],
+    ]
+    assert markdown_table(markdown(root), "Parameters that have changed")[2:] == [["tune", "tune.rate", "0.2", "0.1"]]
+    own = hashlib.md5((root / paths.REPORT_METRICS).read_bytes(), usedforsecurity=False).hexdigest()
+    with (root / "lineage/events.jsonl").open("ab") as file:
+        file.write(json.dumps(event("report", {paths.REPORT_METRICS: own}, 30)).encode() + b"\n")
+    run(root)
+    assert (root / paths.REPORT_TEXT).read_bytes() == page
 
 
 def test_the_tables_say_how_many_examples_were_tested_and_what_their_choice_is_worth(tmp_path):
@@ -142,6 +273,7 @@ def test_the_tables_say_how_many_examples_were_tested_and_what_their_choice_is_w
 
 def test_prompts_listed_are_those_that_were_tuned(made):
     table = markdown_table(markdown(made[0]), "Prompts: the start")
+    assert {row[2] for row in table[2:]} == {"16"}
     assert {row[1] for row in table[2:]} == {"PT (vocabulary start)", "SUPMER", "SUPMER w/o gradient regularizer"}
 
 
@@ -322,7 +454,8 @@ def test_the_lineage_names_sources_with_licence_and_hash_filters_with_counts_and
     assert [row[:4] for row in sources if row[1] == "movies"] == [
         ["datasets", "movies", "wheel:movies-data==0.2.0", "MIT"]
     ]
-    assert report_room.digest("datasets", "movies") in text
+    corpus = next(row for row in sources if row[1] == "news")
+    assert corpus[-1] == report_room.digest("corpus", "news")[:12]  # every hash of the report has this length
     excluded = markdown_table(text, "What the filters left out")
     assert ["too\\_short", "9", "12.2"] in excluded
     assert "Git commit: 0123456789ab." in text
@@ -371,7 +504,7 @@ def test_methods_of_all_groups_stand_in_the_papers_order_with_what_they_take(roo
     write_tuning(root, score_rows(dict.fromkeys(methods, 0.7), tested=("movies",)))
     run(root, tune={"methods": [*reversed(methods[:4])], "domains": {}}, report={"datasets": ["movies"]})
     table = markdown_table(markdown(root), "Few-shot learning")
-    assert table[0] == ["method", "movies", "tuned parameters (cost)", "time a seed (cost)", "peak memory (cost)"]
+    assert table[0] == ["method", "movies", "tuned parameters (cost)", "time per seed (cost)", "peak memory (cost)"]
     assert [row[0].strip("*") for row in table[2:] if row[0]] == [
         "Zero-shot inference",
         "Prefix-Tuning",

@@ -101,7 +101,7 @@ def test_sizes_sort_as_numbers_and_empty_cells_stay_last(page, path):
     for _ in range(2):
         page.ask("document.querySelector('#stages thead th:nth-child(4) button').click()")
         assert column(page, "stages", 3)[-2:] == ["–", "–"]
-    rows = [int(text) for text in column(page, "stages", 3)[:-2]]
+    rows = [int(text.replace(",", "")) for text in column(page, "stages", 3)[:-2]]
     assert rows == sorted(rows)
 
 
@@ -146,6 +146,46 @@ def test_a_table_copies_as_rows_of_tabs(page, path):
     assert lines[0].split("\t")[2] == "cost"
     assert lines[1].startswith("method\tmovies\t")
     assert re.match(r"SUPMER\t\d+\.\d ± \d+\.\d\t", lines[4])
+
+
+def test_a_map_tells_the_cluster_under_the_pointer_and_by_keys(page, path):
+    page.open(path)
+    page.ask("document.querySelector('#cluster-map svg').scrollIntoView()")
+    page.ask("document.querySelector('#cluster-map svg').focus()")
+    page.press("ArrowRight")
+    told = page.ask("document.getElementById('tip').innerText")
+    assert re.match(r"(sp|mc|ss), cluster \d+: \d+ sentences\n", told)
+    assert "<script>window.hurt = 1</script>" in told
+    page.press("Escape")
+    assert page.ask("document.getElementById('tip').hidden")
+    x, y = page.ask("""(() => {
+        const box = document.querySelector('#cluster-map circle.place').getBoundingClientRect();
+        return [box.x + box.width / 2, box.y + box.height / 2];
+    })()""")
+    page.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    assert "sentences" in page.ask("document.getElementById('tip').innerText")
+
+
+def test_a_table_that_scrolls_says_so_and_one_that_fits_does_not(page, path):
+    hints = "[...document.querySelectorAll('.table > .more')].filter(one => !one.hidden).map(one => one.innerText)"
+    page.open(path, width=360)
+    page.wait_for("document.querySelectorAll('.more').length > 5")
+    assert any(text.startswith("Scroll sideways for more columns") for text in page.ask(hints))
+    page.open(path, width=1280)
+    page.wait_for("document.querySelectorAll('.more').length > 5")
+    assert page.ask("document.querySelector('#domains .more').hidden")
+    assert page.ask("document.querySelector('#parameters .more').hidden") == page.ask(
+        "document.querySelectorAll('#parameters tbody tr').length <= 30"
+    )
+
+
+def test_no_column_of_a_phone_breaks_words_into_a_few_letters(page, path):
+    page.open(path, width=360)
+    narrow = page.ask("""[...document.querySelectorAll('figure.table td, figure.table th, figure.table code')]
+        .filter(cell => cell.textContent.trim().length > 8 && cell.getBoundingClientRect().height > 60)
+        .map(cell => [cell.getBoundingClientRect().width, cell.textContent.trim().slice(0, 40)])
+        .filter(([width]) => width < 80)""")
+    assert narrow == []
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.report.plot_scales import round_step, scale, shown, spread
+from tasks.report.page.plot_scales import at_values, round_step, scale, shown, spread
 
 VALUES = st.lists(st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 4)), min_size=1, max_size=20)
 
@@ -43,3 +43,10 @@ def test_labels_are_moved_apart_and_keep_their_order(places):
 @pytest.mark.parametrize(("value", "text"), [(0.5, "0.5"), (-2.0, "−2"), (20_000, "20k"), (1000, "1000")])
 def test_ticks_are_printed_short(value, text):
     assert shown(value) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"), [([4, 16], (4, 16)), ([1, 2, 4, 8, 64], (1, 8, 64)), ([0, 10, 20, 30], (0, 10, 20, 30))]
+)
+def test_ticks_stand_at_the_values_that_have_room(values, ticks):
+    assert at_values(values, 40, 240, gap=20).ticks == ticks

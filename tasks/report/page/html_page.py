@@ -13,10 +13,12 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tasks.report.markup import cleaned
-from tasks.report.parts import Figure, Graph, Lines, Panel, Part, Report, Strips, Table
-from tasks.report.plot_dag import dag
-from tasks.report.plots import lines, strips
+from tasks.report.page.colours import style_class
+from tasks.report.page.markup import cleaned
+from tasks.report.page.parts import Figure, Graph, Lines, Map, Matrix, Panel, Part, Report, Strips, Table
+from tasks.report.page.plot_dag import dag
+from tasks.report.page.plot_maps import circle_map, matrix
+from tasks.report.page.plots import lines, strips
 
 TEMPLATES = Path(__file__).with_name("templates")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -51,7 +53,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"prose": _prose, "kind": _kind, "drawn": _drawn}
+    environment.filters |= {"prose": _prose, "kind": _kind, "drawn": _drawn, "style_class": style_class}
     return environment
 
 
@@ -85,5 +87,9 @@ def _drawn(panel: Panel, figure: Figure, place: int) -> Markup:
             return lines(panel, words if place == 0 else f"{panel.title}: {panel.y_title} over {panel.x_title}")
         case Strips():
             return strips(panel, words if place == 0 else f"{panel.title}: {panel.x_title} of every run")
+        case Map():
+            return circle_map(panel, words if place == 0 else f"{panel.title}: {panel.subtitle}")
+        case Matrix():
+            return matrix(panel, words if place == 0 else f"{panel.title}: predictions by true label")
         case Graph():
             return dag(panel, words)

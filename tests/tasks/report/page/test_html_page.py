@@ -3,22 +3,26 @@
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from storage.queries.report_queries import Query
-from tasks.report import html_page
-from tasks.report.html_page import page
-from tasks.report.parts import (
+from tasks.report.page import html_page
+from tasks.report.page.html_page import page
+from tasks.report.page.parts import (
     Box,
     Cell,
     Column,
     Commands,
     Figure,
+    Glossary,
     Graph,
+    Map,
+    Matrix,
     Note,
     Origin,
+    Place,
     Report,
     Sample,
     Samples,
@@ -50,7 +54,10 @@ def report_of(text):
         Table("a", text, columns, rows, queries, frozenset({1}), (text,)),
         Figure("b", text, text, (Graph((Box(text, text, ()),)),), command, Table("c", "", columns, rows, Origin())),
         Samples("d", text, (Sample(text, text, (Span("text", text),), text),), command),
+        Figure("e", text, text, (Map(text, text, 0, (Place(0.0, 0.0, 1, text, text),)),), command),
+        Figure("f", text, text, (Matrix(text, text, (text, text), ((1, 0), (0, 1))),), command),
         Note(text),
+        Glossary(((text, text),)),
         Commands(((text, text),)),
     )
     return Report(text, (text,), ((text, text),), (Section("key", text, text, parts),))
@@ -59,6 +66,7 @@ def report_of(text):
 PLAIN = Elements(page(report_of("é"))).names
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_characters="`\n\r"), min_size=1, max_size=12).map(lambda text: f"é{text}"))
 def test_no_text_adds_an_element_or_an_attribute_or_leaves_a_control_character(text):
     made = page(report_of(text))

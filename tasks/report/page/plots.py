@@ -6,36 +6,56 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from tasks.report.markup import inner, tag
-from tasks.report.parts import Lines, Series, Strips
-from tasks.report.plot_scales import Scale, scale, shown, spread
+from tasks.report.page.colours import COLOURS, style_class
+from tasks.report.page.markup import inner, tag
+from tasks.report.page.parts import Lines, Series, Strips
+from tasks.report.page.plot_scales import Scale, at_values, scale, shown, spread
 
 WIDTH, HEIGHT = 340, 230
 _TOP, _BOTTOM, _LEFT = 42, 40, 40
 _LETTER, _LINE = 6.6, 14.0  # width of a letter of a label, and height of its line
-_STYLES, _DASHES = 7, ("none", "6 3", "2 3", "8 3 2 3")
+_DASHES = ("none", "6 3", "8 3 2 3")
+_DOTTED = "2 3"
+_MOST_TICKS = 7  # values of x, at most, that all get a tick
 _ROW = 34  # height of a strip
 
 
 def lines(panel: Lines, name: str) -> Markup:
     """Return a panel of lines that are named at their ends, with a band if the points have one."""
-    longest = max((len(series.name) for series in panel.series if series.labelled), default=0)
-    right = WIDTH - 14 - min(longest * _LETTER, 110)
+    names = [series.name for series in panel.series if series.labelled] + [level[0] for level in panel.levels]
+    right = WIDTH - 14 - min(max(map(len, names), default=0) * _LETTER, 110)
     points = [point for series in panel.series for point in series.points]
     edges = [edge for p in points for edge in (p.y, p.low, p.high) if edge is not None]
-    x = scale([point.x for point in points], _LEFT, right, 5, tight=True)
-    y = scale(edges, HEIGHT - _BOTTOM, _TOP, 5)
+    x = _across([point.x for point in points], right)
+    y = scale([*edges, *(height for _, _, height in panel.levels)], HEIGHT - _BOTTOM, _TOP, 5)
     drawn = [_line(series, x, y) for series in panel.series]
+    ends = [(line.name, line.style, line.points[-1].y) for line in panel.series if line.labelled and line.points]
     return _svg(
         name,
         HEIGHT,
         _titles(panel.title, panel.y_title),
         _grid(x, y, panel.x_title, right),
+        *(_level(style, y(height), right) for _, style, height in panel.levels),
         *drawn,
-        _end_labels(panel.series, y, right),
+        _end_labels([*ends, *panel.levels], y, right),
         tag("line", class_="cross", x1=0, x2=0, y1=_TOP, y2=HEIGHT - _BOTTOM, visibility="hidden"),
         data=_hover(panel, x),
     )
+
+
+def _across(values: Sequence[float], right: float) -> Scale:
+    """Return the scale of x, with ticks at the values themselves if they are few, else at round numbers."""
+    different = sorted(set(values))
+    if 1 < len(different) <= _MOST_TICKS:
+        return at_values(different, _LEFT, right)
+    return scale(values, _LEFT, right, 5, tight=True)
+
+
+def _level(style: int, height: float, right: float) -> Markup:
+    return tag(
+        "line", x1=_LEFT, x2=f"{right:g}", y1=f"{height:.1f}", y2=f"{height:.1f}",
+        class_=f"line {style_class(style)}", stroke_dasharray=_DOTTED,
+    )  # fmt: skip
 
 
 def _svg(name: str, height: float, *children: Markup, data: str | None = None) -> Markup:
@@ -72,13 +92,8 @@ def _grid(x: Scale, y: Scale, x_title: str, right: float) -> Markup:
     )  # fmt: skip
 
 
-def style_class(style: int) -> str:
-    """Return the CSS class of a style's colour."""
-    return f"s{style % _STYLES}"
-
-
 def _dash(series: Series) -> str:
-    return "2 3" if series.dotted else _DASHES[series.style // _STYLES % len(_DASHES)]
+    return _DOTTED if series.dotted else _DASHES[max(series.style, 0) // COLOURS % len(_DASHES)]
 
 
 def _line(series: Series, x: Scale, y: Scale) -> Markup:
@@ -105,17 +120,17 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{left:.1f},{top:.1f}" for left, top in points)
 
 
-def _end_labels(every: Sequence[Series], y: Scale, right: float) -> Markup:
-    labelled = [series for series in every if series.labelled and series.points]
-    ends = [y(series.points[-1].y) for series in labelled]
+def _end_labels(lines_ending: Sequence[tuple[str, int, float]], y: Scale, right: float) -> Markup:
+    """Return the names of lines (name, style, last value) beside their ends, moved apart where they would overlap."""
+    ends = [y(value) for _, _, value in lines_ending]
     places = spread(ends, _LINE, _TOP + 2, HEIGHT - _BOTTOM)
     labels = []
-    for series, end, place in zip(labelled, ends, places, strict=True):
-        colour = style_class(series.style)
+    for (name, style, _), end, place in zip(lines_ending, ends, places, strict=True):
+        colour = style_class(style)
         if abs(place - end) > 3:
             lead = f"{right + 1:g},{end:.1f} {right + 7:g},{place:.1f}"
             labels.append(tag("polyline", points=lead, class_=f"lead {colour}"))
-        labels.append(tag("text", series.name, x=f"{right + 9:g}", y=f"{place + 4:.1f}", class_=f"label {colour}"))
+        labels.append(tag("text", name, x=f"{right + 9:g}", y=f"{place + 4:.1f}", class_=f"label {colour}"))
     return inner(*labels)
 
 
@@ -127,6 +142,8 @@ def _hover(panel: Lines, x: Scale) -> str:
         at = {point.x: point for point in series.points}
         values = [_said(at[step].y, at[step].low) if step in at else None for step in steps]
         shown_series.append({"name": series.name, "style": style_class(series.style), "values": values})
+    for name, style, height in panel.levels:
+        shown_series.append({"name": name, "style": style_class(style), "values": [f"{height:.4g}"] * len(steps)})
     places = [round(x(step), 1) for step in steps]
     return json.dumps({"x": places, "at": [f"{panel.x_title} {shown(step)}" for step in steps], "series": shown_series})
 

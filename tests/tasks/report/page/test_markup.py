@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from tasks.report.markup import inner, tag
+from tasks.report.page.markup import inner, tag
 
 
 def test_texts_and_attributes_are_escaped():

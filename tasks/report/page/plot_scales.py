@@ -35,6 +35,19 @@ def scale(values: Sequence[float], start: float, end: float, count: int = 5, *, 
     return Scale(every[0], every[-1], start, end, tuple(every))
 
 
+def at_values(values: Sequence[float], start: float, end: float, gap: float = 24.0) -> Scale:
+    """Return a scale from the lowest to the highest of the values, with a tick at each that has `gap` to the last."""
+    axis = Scale(values[0], values[-1], start, end, ())
+    ticks = [values[-1]]  # both ends are named, and between them as many as there is room for
+    for value in reversed(values[:-1]):
+        is_end = value == values[0]
+        if axis(ticks[-1]) - axis(value) >= gap:
+            ticks.append(value)
+        elif is_end and len(ticks) > 1:
+            ticks[-1] = value
+    return Scale(axis.low, axis.high, start, end, tuple(reversed(ticks)))
+
+
 def round_step(least: float) -> float:
     """Return the smallest of 1, 2, 2.5 and 5 times a power of ten that is not below `least`."""
     power = 10.0 ** math.floor(math.log10(least))

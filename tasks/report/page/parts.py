@@ -1,6 +1,6 @@
 """The parts of a report: sections of tables, figures, samples and notes, the same for HTML and for Markdown."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 
 from storage.queries.report_queries import Query
@@ -16,7 +16,9 @@ class Cell:
         deviation: shown as a subscript.
         best: True if it is the best of its column.
         beside: the paper's figure.
+        below: a second line, such as an interval.
         code: True if it is shown as code: hashes, parameters, ids.
+        style: the style of the method that the cell names, shown as a mark of its colour.
     """
 
     text: str
@@ -24,7 +26,9 @@ class Cell:
     deviation: str = ""
     best: bool = False
     beside: str = ""
+    below: str = ""
     code: bool = False
+    style: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,12 +97,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Lines:
-    """A panel of lines over one x axis."""
+    """A panel of lines over one x axis; `levels` are horizontal lines: (name, style, height)."""
 
     title: str
     x_title: str
     y_title: str
     series: tuple[Series, ...]
+    levels: tuple[tuple[str, int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,38 @@ class Graph:
     boxes: tuple[Box, ...]
 
 
-Panel = Lines | Strips | Graph
+@dataclass(frozen=True)
+class Place:
+    """A circle on a map: its position, the area it stands for, and the lines shown when it is pointed at."""
+
+    x: float
+    y: float
+    size: float
+    name: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Map:
+    """A panel of circles in two dimensions without axes."""
+
+    title: str
+    subtitle: str
+    style: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A panel of counts by true label (row) and predicted label (column)."""
+
+    title: str
+    subtitle: str
+    labels: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+
+Panel = Lines | Strips | Graph | Map | Matrix
 
 
 @dataclass(frozen=True)
@@ -193,7 +229,14 @@ class Commands:
     lines: tuple[tuple[str, str], ...]
 
 
-Part = Table | Figure | Samples | Note | Commands
+@dataclass(frozen=True)
+class Glossary:
+    """Words with their explanations."""
+
+    terms: tuple[tuple[str, str], ...]
+
+
+Part = Table | Figure | Samples | Note | Commands | Glossary
 
 
 @dataclass(frozen=True)
@@ -214,12 +257,24 @@ class Report:
     summary: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]
     sections: tuple[Section, ...]
-    metrics: dict[str, object] = field(default_factory=dict)
 
 
-def words(text: object, *, code: bool = False) -> Cell:
+def words(text: object, *, code: bool = False, style: int | None = None) -> Cell:
     """Return a cell of text."""
-    return Cell(str(text), str(text), code=code)
+    return Cell(str(text), str(text), code=code, style=style)
+
+
+HASH = 12  # characters of a hash in the report: enough to tell any two apart
+
+
+def short_hash(digest: str | None) -> Cell:
+    """Return a cell with the first characters of a hash, or with a dash if there is none."""
+    return words(digest[:HASH], code=True) if digest else Cell(NONE)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless it is one."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def number(value: float | None, form: str = ",") -> Cell:

@@ -72,8 +72,30 @@
     setTimeout(() => { button.textContent = label; }, 1200);
   }));
 
+  // Tables that do not fit say so.
+  const say = (box) => {
+    const down = box.scrollHeight > box.clientHeight + 2;
+    const aside = box.scrollWidth > box.clientWidth + 2;
+    let hint = box.previousElementSibling;
+    if (!hint || !hint.classList.contains("more")) {
+      hint = document.createElement("p");
+      hint.className = "more";
+      box.before(hint);
+    }
+    hint.hidden = !(down || aside);
+    const ways = [aside ? "sideways for more columns \u2192" : "", down ? "down for more rows \u2193" : ""];
+    hint.textContent = `Scroll ${ways.filter(Boolean).join(", ")}`;
+  };
+  const watch = new ResizeObserver((entries) => entries.forEach((entry) => say(entry.target)));
+  each(".scroll", (box) => watch.observe(box));
+
   // Plots: the values under the pointer, or at the place the arrow keys move to.
   const tip = document.getElementById("tip");
+  const place_tip = (left, top) => {
+    tip.hidden = false;
+    tip.style.left = `${Math.max(4, Math.min(left + 14, innerWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${Math.max(4, Math.min(top + 14, innerHeight - tip.offsetHeight - 8))}px`;
+  };
   each("svg[data-plot]", (svg) => {
     const plot = JSON.parse(svg.dataset.plot);
     const cross = svg.querySelector(".cross");
@@ -96,9 +118,7 @@
         line.append(name, ` ${series.values[place]}`);
         tip.append(line);
       });
-      tip.hidden = false;
-      tip.style.left = `${Math.max(4, Math.min(left + 14, innerWidth - tip.offsetWidth - 8))}px`;
-      tip.style.top = `${Math.max(4, Math.min(top + 14, innerHeight - tip.offsetHeight - 8))}px`;
+      place_tip(left, top);
     };
     const nearest = (x) => plot.x.reduce((best, here, place) =>
       Math.abs(here - x) < Math.abs(plot.x[best] - x) ? place : best, 0);
@@ -119,6 +139,51 @@
       const place = Math.max(0, Math.min(plot.x.length - 1, at + move));
       const box = svg.getBoundingClientRect();
       tell(place, box.left + plot.x[place] * box.width / svg.viewBox.baseVal.width, box.top + box.height / 3);
+    });
+  });
+
+  // Maps: the circle under the pointer, or the next one by the arrow keys.
+  each("svg[data-map]", (svg) => {
+    const places = JSON.parse(svg.dataset.map);
+    const mark = svg.querySelector(".ring-mark");
+    let at = -1;
+    const hide = () => { tip.hidden = true; mark.setAttribute("visibility", "hidden"); };
+    const tell = (number, left, top) => {
+      at = number;
+      const place = places[number];
+      mark.setAttribute("cx", place.x);
+      mark.setAttribute("cy", place.y);
+      mark.setAttribute("r", place.r + 1.5);
+      mark.setAttribute("visibility", "visible");
+      const title = document.createElement("b");
+      title.textContent = place.name;
+      const about = document.createElement("div");
+      about.textContent = place.about;
+      tip.replaceChildren(title, about);
+      place_tip(left, top);
+    };
+    const point = (event) => {
+      const box = svg.getBoundingClientRect();
+      const scale = svg.viewBox.baseVal.width / box.width;
+      const x = (event.clientX - box.left) * scale, y = (event.clientY - box.top) * scale;
+      const away = places.map((place) => Math.hypot(place.x - x, place.y - y) - place.r);
+      const best = away.reduce((least, here, number) => here < away[least] ? number : least, 0);
+      if (away[best] < 8) tell(best, event.clientX, event.clientY);
+      else hide();
+    };
+    svg.addEventListener("pointermove", point);
+    svg.addEventListener("pointerdown", point);
+    svg.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") hide(); });
+    svg.addEventListener("blur", hide);
+    svg.addEventListener("keydown", (event) => {
+      const move = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (event.key === "Escape") hide();
+      if (!move) return;
+      event.preventDefault();
+      const number = Math.max(0, Math.min(places.length - 1, at + move));
+      const box = svg.getBoundingClientRect();
+      const scale = box.width / svg.viewBox.baseVal.width;
+      tell(number, box.left + places[number].x * scale, box.top + places[number].y * scale);
     });
   });
 })();

@@ -2,8 +2,8 @@
 
 from markupsafe import Markup
 
-from tasks.report.markup import inner, tag
-from tasks.report.parts import Graph
+from tasks.report.page.markup import inner, tag
+from tasks.report.page.parts import Graph
 
 WIDTH = 340
 _BOX, _GAP, _LEFT, _RIGHT = 44, 14, 2, 214

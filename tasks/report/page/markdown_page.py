@@ -3,7 +3,19 @@
 import re
 from collections.abc import Iterator
 
-from tasks.report.parts import Cell, Commands, Figure, Note, Origin, Part, Report, Samples, Section, Table
+from tasks.report.page.parts import (
+    Cell,
+    Commands,
+    Figure,
+    Glossary,
+    Note,
+    Origin,
+    Part,
+    Report,
+    Samples,
+    Section,
+    Table,
+)
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
@@ -62,6 +74,8 @@ def _part(part: Part) -> Iterator[str]:
             yield from ("", *_origin(part.origin))
         case Note():
             yield from (escaped(part.text), "")
+        case Glossary():
+            yield from (*(f"- **{escaped(word)}**: {escaped(meaning)}." for word, meaning in part.terms), "")
         case Commands():
             yield from (*(f"    {command:<55} # {what}" for command, what in part.lines), "")
 
@@ -80,6 +94,7 @@ def _heading(title: str, group: str) -> str:
 def _cell(cell: Cell) -> str:
     text = _data(cell.text) + (f" ± {cell.deviation}" if cell.deviation else "")
     marked = f"**{text}**" if cell.best else text
+    marked += f" ({_data(cell.below)})" if cell.below else ""
     return f"{marked} (paper {cell.beside})" if cell.beside else marked
 
 
