@@ -13,6 +13,7 @@ from typing import TextIO
 import click
 
 from storage.errors import InputError, TransientError
+from storage.signs_of_life import doing
 
 VERBS = {
     "run": "run the pipeline or some of its stages, and say why each ran or did not run",
@@ -44,6 +45,24 @@ VERBS = {
     "completion": "print the code with which a shell completes this command",
     "stage": "run one stage's function, as `dvc repro` does",
 }
+
+UNDER_WAY = {
+    "status": "comparing files with dvc.lock",
+    "why": "comparing files with dvc.lock",
+    "cost": "measuring the machine and the data",
+    "accept": "hashing inputs and outputs",
+    "show": "reading the tables",
+    "sql": "running the query",
+    "lineage": "reading dvc.lock and the events",
+    "trace": "searching the tables",
+    "uses": "searching the tables",
+    "verify": "hashing the outputs",
+    "export": "reading the prompt and hashing its backbone",
+    "import": "reading the adapter",
+    "import-official": "reading the released files",
+    "gc": "looking for what nothing needs any more",
+}
+"""What a verb that prints nothing before its result does meanwhile; the other verbs say so themselves."""
 
 WRITERS = ("click.", "rich.", "flows.cli", "flows.commands.")  # the modules that write to standard output
 
@@ -91,7 +110,8 @@ class Verbs(click.Group):
     "Output is coloured only in a terminal, and never if NO_COLOR is set.",
 )
 @click.version_option(version("supmer"), prog_name="supmer")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Self-supervised meta-prompt learning as a pipeline with auditable lineage.
 
     \b
@@ -101,6 +121,9 @@ def cli() -> None:
       supmer why sample                what makes a stage stale
       supmer sql "SELECT reason, count(*) FROM excluded GROUP BY 1"
     """
+    verb = context.invoked_subcommand
+    if verb in UNDER_WAY:
+        context.with_resource(doing(f"{verb}: {UNDER_WAY[verb]}"))
 
 
 def main() -> None:

@@ -106,6 +106,7 @@ class Method:
         paper_name: the name of its row in paper_figures.txt, if that differs.
         drawn: its rank among the lines of a plot.
         summarized: True if the summary of the report states its score.
+        meaning: for an ablation, what its short name means.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Method:
     paper_name: str = ""
     drawn: Drawn = Drawn.LATE
     summarized: bool = False
+    meaning: str = ""
 
     @property
     def is_built(self) -> bool:
@@ -157,8 +159,13 @@ class Method:
         return f"{self.name}-{SINGLES if fields == 1 else PAIRS}"
 
 
-def _ablation(name: str, title: str, short: str, meta_training: MetaTraining, *, summarized: bool = False) -> Method:
-    return Method(name, title, short, Group.ABLATIONS, "learned", meta_training=meta_training, summarized=summarized)
+def _ablation(
+    name: str, title: str, short: str, meaning: str, meta_training: MetaTraining, *, summarized: bool = False
+) -> Method:
+    return Method(
+        name, title, short, Group.ABLATIONS, "learned", meta_training=meta_training, summarized=summarized,
+        meaning=meaning,
+    )  # fmt: skip
 
 
 _ROWS = (
@@ -234,19 +241,30 @@ _ROWS = (
         "supmer-shipped", "SUPMER (shipped prompt)", "shipped", Group.OURS, "shipped", drawn=Drawn.FIRST,
         settings=("tune.shipped_prompt",), summarized=True,
     ),
-    _ablation("only-sp", "SUPMER (only sp)", "only sp", MetaTraining(formats=("sp",))),
-    _ablation("only-mc", "SUPMER (only mc)", "only mc", MetaTraining(formats=("mc",))),
-    _ablation("only-ss", "SUPMER (only ss)", "only ss", MetaTraining(formats=("ss",))),
     _ablation(
-        "without-ta", "SUPMER w/o task augmentation", "w/o ta",
+        "only-sp", "SUPMER (only sp)", "only sp", "meta-trained on sentence pairs alone",
+        MetaTraining(formats=("sp",)),
+    ),
+    _ablation(
+        "only-mc", "SUPMER (only mc)", "only mc", "meta-trained on multiple choice alone",
+        MetaTraining(formats=("mc",)),
+    ),
+    _ablation(
+        "only-ss", "SUPMER (only ss)", "only ss", "meta-trained on single sentences alone",
+        MetaTraining(formats=("ss",)),
+    ),
+    _ablation(
+        "without-ta", "SUPMER w/o task augmentation", "w/o ta", "without task augmentation: tasks are not mixed",
         MetaTraining(changes={"augmentation": "none"}, takes_out=("augmentation.mode", ("none",))),
     ),
     _ablation(
         "without-curriculum", "SUPMER w/o curriculum", "w/o curriculum",
+        "without curriculum: tasks are mixed as strongly at the first step as at the last",
         MetaTraining(changes={"augmentation": "vanilla"}, takes_out=("augmentation.mode", ("vanilla", "none"))),
     ),
     _ablation(
         "without-mgr", "SUPMER w/o gradient regularizer", "w/o mgr",
+        "without meta-gradient regularizer: gradients pass unchanged",
         MetaTraining(changes={"rank": None}, takes_out=("regularizer.enabled", (False,))), summarized=True,
     ),
     Method(

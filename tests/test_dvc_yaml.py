@@ -19,9 +19,11 @@ METHOD_MODULES = sorted({f"{row.module.replace('.', '/')}.py" for row in METHODS
 # themselves) and the plumbing by which any stage reads and writes.
 PLUMBING = {
     "storage/atomic.py",
+    "storage/counts.py",
     "storage/errors.py",
     "storage/paths.py",
     "storage/scratch.py",
+    "storage/signs_of_life.py",
     "storage/file_lock.py",
     "storage/unpacking.py",
     "tasks/params",

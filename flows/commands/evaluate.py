@@ -11,7 +11,9 @@ import click
 
 from flows.options import precision_option, print_json
 from flows.workspace import silence
+from storage.counts import counted
 from storage.errors import InputError
+from storage.signs_of_life import doing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +68,8 @@ def command(  # noqa: PLR0913 - one argument for each option
     examples, labels = _read(prompt, data, texts, label)
     from model.tuning.classifier import PromptedClassifier
 
-    click.echo(f"evaluate: {len(examples):,} examples; loading the model", err=True)
-    with warnings.catch_warnings():
+    click.echo(f"evaluate: {counted(len(examples), 'example')}; loading the model", err=True)
+    with doing("evaluate: loading the model"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         classifier = PromptedClassifier.from_pretrained(
             prompt, backbone, any_backbone=any_backbone, precision=precision or "auto"
@@ -109,7 +111,7 @@ def _predicted(classifier: PromptedClassifier, examples: Sequence[EvaluationExam
         predictions += classifier.predict([example.texts for example in examples[start : start + BLOCK]])
         if time.monotonic() - told >= PROGRESS_SECONDS:
             told = time.monotonic()
-            click.echo(f"  evaluate: {len(predictions):,} of {len(examples):,} examples", err=True)
+            click.echo(f"  evaluate: {len(predictions):,} of {counted(len(examples), 'example')}", err=True)
     return predictions
 
 

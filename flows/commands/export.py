@@ -8,6 +8,7 @@ import click
 
 from flows.workspace import silence
 from storage import paths
+from storage.counts import counted
 from storage.errors import InputError
 
 EXAMPLES = """\b
@@ -58,7 +59,7 @@ def command(
     chosen = prompt if prompt is not None else _only_prompt()
     adapter = export_adapter(chosen, folder, backbone, any_backbone=any_backbone)
     tokens, width = adapter.prompt.shape
-    click.echo(f"{folder}: a PEFT adapter of {tokens} tokens, width {width}, for {adapter.base}")
+    click.echo(f"{folder}: a PEFT adapter of {counted(tokens, 'token')}, width {width}, for {adapter.base}")
     if repository is not None:
         click.echo(f"pushed: {push_to_hub(folder, repository, private=private)}")
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from flows.workspace import silence
+from storage.counts import counted
 from storage.errors import InputError
 
 MAX_LENGTH = 256
@@ -48,7 +49,7 @@ def command(adapter: Path, folder: Path, template: str | None, labels: tuple[str
     artifact = import_adapter(adapter, folder, task)
     tokens, width = artifact.prompt.shape
     said = "" if KEY in artifact.about else ", without a task"
-    click.echo(f"{folder}: a prompt of {tokens} tokens, width {width}{said}")
+    click.echo(f"{folder}: a prompt of {counted(tokens, 'token')}, width {width}{said}")
 
 
 def _task(template: str | None, labels: Sequence[str], max_length: int) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from storage.counts import counted
+
 if TYPE_CHECKING:
     from storage.prompts.prompt_artifact import PromptArtifact
 
@@ -63,7 +65,8 @@ def command(folder: Path, prompt: Path, regularizer: Path | None) -> None:
         write_prompt(partial, artifact, _card(artifact, origin))
     tokens, width = released.prompt.shape
     click.echo(
-        f"{folder}: a prompt of {tokens} tokens, width {width}, {'with' if regularizer else 'without'} regularizer"
+        f"{folder}: a prompt of {counted(tokens, 'token')}, width {width}, "
+        f"{'with' if regularizer else 'without'} regularizer"
     )
 
 

@@ -14,6 +14,7 @@ import click
 
 from flows.terminal import printable, size, table
 from flows.workspace import enter
+from storage.counts import counted
 
 if TYPE_CHECKING:
     from storage.lineage.ancestry import ArtifactNode, StageNode
@@ -145,7 +146,7 @@ def _print_artifact(node: ArtifactNode, first: str, rest: str, printed: set[str]
 
     `first` and `rest` are the left margins, with the lines of the tree, of the first and of the following lines.
     """
-    rows = f", {node.rows:,} rows" if node.rows is not None else ""
+    rows = f", {counted(node.rows, 'row')}" if node.rows is not None else ""
     name = printable(node.parameter or node.path)
     click.echo(f"{first}{click.style(name, bold=True)}  {size(node.bytes)}{rows}, md5 {node.md5}")
     if node.note:

@@ -15,8 +15,10 @@ import click
 
 from flows.options import precision_option
 from flows.workspace import silence
+from storage.counts import speed
 from storage.errors import InputError
 from storage.records.formats import CSV, JSON_LINES, NAMES, PARQUET
+from storage.signs_of_life import doing
 
 if TYPE_CHECKING:
     from model.t5.precision import WantedPrecision
@@ -114,7 +116,7 @@ def command(
     from model.tuning.classifier import PromptedClassifier
 
     choice = choose(precision or "auto", device())
-    with warnings.catch_warnings():
+    with doing("predict: loading the model"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it is printed below
         classifier = PromptedClassifier.from_pretrained(
             prompt, backbone, any_backbone=any_backbone, precision=choice.precision
@@ -258,4 +260,4 @@ class _Progress:
             self.printed = now
             read = f", {self.share:.0%} of {self.data} read" if self.share is not None else ""
             rate = self.done / (now - self.started)
-            click.echo(f"  predict: {self.done:,} examples, {rate:,.1f} a second{read}", err=True)
+            click.echo(f"  predict: {self.done:,} examples, {speed(rate, 'examples')}{read}", err=True)

@@ -14,6 +14,7 @@ from flows.options import set_option
 from flows.terminal import cut, printable
 from flows.workspace import enter
 from storage import paths
+from storage.counts import counted
 from storage.task_formats import ANCHOR_KINDS, FORMATS, LABELED, SPLITS
 
 if TYPE_CHECKING:
@@ -197,10 +198,10 @@ def show_clusters(form: str | None, number: int, sentences: int, *, as_json: boo
 
 
 def _print_clustering(clustering: Clustering, clusters: list[Cluster]) -> None:
-    of = f"{clustering.clusters:,} clusters of {clustering.sentences:,} sentences"
+    of = f"{counted(clustering.clusters, 'cluster')} of {counted(clustering.sentences, 'sentence')}"
     click.echo(click.style(f"{clustering.format}: {of}", bold=True))
     for cluster in clusters:
         merged = f", including the former {', '.join(map(str, cluster.merged))}" if cluster.merged else ""
-        click.echo(f"  cluster {cluster.cluster}: {cluster.size:,} sentences{merged}")
+        click.echo(f"  cluster {cluster.cluster}: {counted(cluster.size, 'sentence')}{merged}")
         for near in cluster.nearest:
             click.echo(f"    {near.distance:7.3f}  {cut(printable(near.text), 110)}")

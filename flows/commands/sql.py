@@ -13,6 +13,7 @@ import click
 from flows.interruptible import interruptible
 from flows.terminal import table
 from flows.workspace import enter
+from storage.counts import counted
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _write_table(result: Result, limit: int) -> None:
     for line in table(result.columns, shown, result.numeric):
         click.echo(line)
     more = next(rows, None) is not None
-    count = f"{len(shown):,} row{'' if len(shown) == 1 else 's'}"
+    count = counted(len(shown), "row")
     click.echo(f"({count} shown, there are more: --limit 0 or --format csv)" if more else f"({count})")
 
 

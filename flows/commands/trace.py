@@ -11,6 +11,7 @@ from flows.options import print_json
 from flows.terminal import printable, size
 from flows.workspace import enter
 from storage import paths
+from storage.counts import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -190,7 +191,9 @@ def _print(trace: dict[str, Any]) -> None:
         text = f"{row['index']:>5}  {printable(row['text'])}"
         click.echo(f"{'>' if chosen else ' '} {text if chosen else click.style(text, dim=True)}")
         if chosen:
-            click.echo(f"         characters {row['start']:,}–{row['end']:,} of the document, {row['words']} words")
+            click.echo(
+                f"         characters {row['start']:,}–{row['end']:,} of the document, {counted(row['words'], 'word')}"
+            )
     if clusters := trace.get("clusters"):
         listed = ", ".join(f"{name} {'dropped' if cluster is None else cluster}" for name, cluster in clusters.items())
         click.echo(f"  clusters  {listed}")

@@ -12,6 +12,7 @@ from flows.options import overlaid, precision_option, set_option
 from flows.workspace import enter
 from model.text.templates import Form
 from storage import paths
+from storage.counts import counted
 from storage.errors import InputError
 from tasks.methods import INITIALIZATIONS, METHODS
 
@@ -210,7 +211,7 @@ def _word_warnings(own: OwnTuning) -> list[str]:
 
 def _counted(dataset: LabeledDataset) -> str:
     test = f", {len(dataset.test):,} to test on" if dataset.test else ""
-    return f"{len(dataset.train):,} examples to learn from{test}, labels {', '.join(dataset.form.labels)}"
+    return f"{counted(len(dataset.train), 'example')} to learn from{test}, labels {', '.join(dataset.form.labels)}"
 
 
 def _started(own: OwnTuning) -> str:
@@ -220,16 +221,17 @@ def _started(own: OwnTuning) -> str:
     if own.method.row and METHODS[own.method.row].trains == "classifier":
         return f"{runs} fits of {own.method.name}"
     if own.method.row and METHODS[own.method.row].trains in ("weights", "adapter"):
-        return f"{runs} runs of {own.method.name} one after the other, {own.tuning.form} template"
-    return f"{runs} runs together from {own.method.start_name}, {own.tuning.form} template"
+        return f"{counted(runs, 'run')} of {own.method.name} one after the other, {own.tuning.form} template"
+    return f"{counted(runs, 'run')} together from {own.method.start_name}, {own.tuning.form} template"
 
 
 def _tuned(own: OwnTuning, output: Path) -> list[Record]:
     from flows.run.console import ConsoleReporter
     from tasks.tune.own_data import tune_own
 
-    reporter, done, total = ConsoleReporter(), 0, own.tuning.epochs
-    with reporter.progress("tune", total, "epochs") as bar:
+    done, total = 0, own.tuning.epochs
+    with ConsoleReporter().alive("tune: under way") as reporter, reporter.progress("tune", total, "epochs") as bar:
+        bar.note("loading the backbone")
 
         def progress(share: float, note: str) -> None:
             nonlocal done
@@ -257,7 +259,7 @@ def _print(rows: list[Record]) -> None:
     scores = [row["score"] for row in rows if row["score"] is not None]
     if scores:
         spread = f" ± {statistics.stdev(scores):.3f}" if len(scores) > 1 else ""
-        seeds = "1 seed" if len(scores) == 1 else f"{len(scores)} seeds"
+        seeds = counted(len(scores), "seed")
         click.echo(f"accuracy on the rest: {statistics.fmean(scores):.3f}{spread} over {seeds}")
         majority = statistics.fmean(row["majority_share"] for row in rows if row["majority_share"] is not None)
         if warning := chance_warning(scores, majority):

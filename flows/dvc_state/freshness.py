@@ -18,6 +18,7 @@ from flows.dvc_state.listings import listing
 from flows.dvc_state.local_inputs import is_listing, source_in_words
 from flows.dvc_state.remote_inputs import reaching
 from storage import paths
+from storage.counts import counted
 from storage.lockfile import is_code
 from storage.records.forgotten import read_forgotten
 
@@ -88,7 +89,7 @@ def restore(pipeline: Pipeline, name: str) -> bool:
 
 
 def _count(things: Collection[Any], name: str) -> str:
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+    return counted(len(things), name)
 
 
 def _in_cache(repo: Any, stage: Any, back: Collection[str], *, changed: bool) -> bool:
@@ -172,12 +173,12 @@ def _difference(item: Any) -> str:
     try:
         before = load_object(item.local_cache, item.hash_info)
     except FileNotFoundError:
-        had = f"{item.meta.nfiles} files, {item.meta.size:,} bytes"
-        return f": {meta.nfiles} files, {meta.size:,} bytes (before: {had})"
+        had = f"{counted(item.meta.nfiles, 'file')}, {counted(item.meta.size, 'byte')}"
+        return f": {counted(meta.nfiles, 'file')}, {counted(meta.size, 'byte')} (before: {had})"
     old, new = _listing(before), _listing(now)
     differing = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     names = ", ".join(differing[:NAMED]) + (", …" if len(differing) > NAMED else "")
-    return f": {len(differing)} of {len(old.keys() | new.keys())} files ({names})"
+    return f": {len(differing)} of {counted(len(old.keys() | new.keys()), 'file')} ({names})"
 
 
 def _listing(tree: Any) -> dict[str, str]:

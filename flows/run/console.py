@@ -6,17 +6,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
+
+from storage.counts import remaining, singular, speed
+from storage.signs_of_life import SignsOfLife, doing
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
 LINE_SECONDS = 5.0  # least time between two progress lines in a log
+LEAST_SAMPLES = 3  # times that progress is reported before the time left is estimated
 ARTIFACT_SECONDS = 2.0
 
 
@@ -30,7 +34,9 @@ class Bar:
     live: tuple[RichProgress, TaskID] | None
     log: Callable[[str], None]
     done: int = 0
-    started: float = field(default_factory=time.monotonic)
+    signs: SignsOfLife | None = None
+    _first: tuple[int, float] | None = None  # what was done when, at the first report
+    _samples: int = 0
     _line: float = field(default_factory=time.monotonic)
     _artifact: float = 0.0
     _note: str = ""
@@ -40,14 +46,19 @@ class Bar:
         """Count `amount` more units as done."""
         self.done += amount
         now = time.monotonic()
+        self._samples += 1
+        self._first = self._first or (self.done, now)
+        self._tell_signs()
         if self.live:
             self.live[0].advance(self.live[1], amount)
         if now - self._line >= LINE_SECONDS:
             self._line = now
-            line = f"{self.label}: {self.done:,} of {self.total:,} {self.unit}, {self._left(now)}{self._remark()}"
+            line = f"{self._count()}{self._left(now)}{self._remark()}"
             self.log(line)
             if not self.live:
                 click.echo(f"  {line}")
+                if self.signs:
+                    self.signs.spoke()
         if now - self._artifact >= ARTIFACT_SECONDS or self.done == self.total:
             self._artifact = now
             with suppress(Exception):  # a failing display must not fail the work it shows
@@ -56,15 +67,29 @@ class Bar:
     def note(self, text: str) -> None:
         """Show a remark beside the count."""
         self._note = text
+        self._tell_signs()
         if self.live:
             self.live[0].update(self.live[1], note=text)
 
     def _remark(self) -> str:
         return f" ({self._note})" if self._note else ""
 
+    def _tell_signs(self) -> None:
+        """Name the progress as the work under way, for the time when nothing advances."""
+        what = f"{self._count()}{self._remark()}"
+        if self.signs and not self.live:
+            self.signs.still(what)
+
+    def _count(self) -> str:
+        unit = singular(self.unit) if self.total == 1 else self.unit
+        return f"{self.label}: {self.done:,} of {self.total:,} {unit}"
+
     def _left(self, now: float) -> str:
-        rate = self.done / max(now - self.started, 1e-9)
-        return f"{rate:,.1f} a second, about {(self.total - self.done) / max(rate, 1e-9):.0f} s left"
+        """Return the speed and the time left; nothing before there are a few samples, of which the first is a start."""
+        if self._samples < LEAST_SAMPLES or self._first is None or self.done <= self._first[0]:
+            return ""
+        rate = (self.done - self._first[0]) / max(now - self._first[1], 1e-9)
+        return f", {speed(rate, self.unit)}, {remaining((self.total - self.done) / rate)}"
 
     def _tell_prefect(self) -> None:
         from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -89,21 +114,66 @@ class ConsoleReporter:
     """A reporter that writes to standard output and to the log of a Prefect task."""
 
     log: Callable[[str], None] = _keep_no_log
+    signs: SignsOfLife | None = None
 
     def say(self, message: str) -> None:
         """Print and log one line."""
         click.echo(f"  {message}")
         self.log(message)
+        if self.signs:
+            self.signs.spoke()
+
+    @contextmanager
+    def alive(self, what: str) -> Iterator[ConsoleReporter]:
+        """Return a reporter for a piece of work; while it is silent, a line says what is being done."""
+        with doing(what, self.say) as signs:
+            yield replace(self, signs=signs)
 
     @contextmanager
     def progress(self, label: str, total: int, unit: str) -> Iterator[Bar]:
         """Show a live bar in a terminal, or print lines elsewhere."""
         if not sys.stdout.isatty():
-            yield Bar(label, total, unit, None, self.log)
+            with self.doing(f"{label}: 0 of {total:,} {singular(unit) if total == 1 else unit}"):
+                yield Bar(label, total, unit, None, self.log, signs=self.signs)
             return
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
-        columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(unit),
+        )
         remark = TextColumn("{task.fields[note]}")
-        with Progress(*columns, TimeRemainingColumn(), remark, transient=True) as bars:
+        with (
+            self._hushed(),
+            Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), remark, transient=True) as bars,
+        ):
             yield Bar(label, total, unit, (bars, bars.add_task(label, total=total, note="")), self.log)
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Name the work under way while the context is open, and the work around it afterwards."""
+        if self.signs is None:
+            yield
+            return
+        with self.signs.named(what):
+            yield
+
+    @contextmanager
+    def _hushed(self) -> Iterator[None]:
+        """Print no signs of life while a bar moves."""
+        if self.signs is None:
+            yield
+            return
+        with self.signs.hushed():
+            yield

@@ -35,6 +35,7 @@ from flows.server.prefect_home import workspace_tag
 from flows.server.ready import FULL_DISK_BYTES
 from flows.server.scheduled_run import FLOW, run_as
 from storage.errors import InputError, TransientError, first_line
+from storage.signs_of_life import doing
 from tasks.params.schema import Params
 from tasks.stage.contract import Record, Stage
 from tasks.stage.fanout import PrefectFanOut
@@ -91,7 +92,7 @@ class Run:
     def _bring_up_to_date(self, node: Node) -> Outcome:
         forced = node.name in self.forced
         damaged: tuple[str, ...] = ()
-        with self._dvc:
+        with self._dvc, doing(f"{node.name}: hashing what may have changed", self.reporter.say):
             freshness = assess(self.pipeline, node.name)
             if not forced and freshness.state == "fresh":
                 self._record_after_crash(node)
@@ -121,15 +122,29 @@ class Run:
         reporter.say(f"{node.name}: {why[0]}")
         for reason in why[1:]:
             reporter.log(reason)
+        with reporter.alive(f"{node.name}: hashing its inputs") as alive:
+            return self._executed(node, why, alive, (run_id, started), refresh=refresh, commit=commit)
+
+    def _executed(
+        self,
+        node: Node,
+        why: tuple[str, ...],
+        reporter: ConsoleReporter,
+        begun: tuple[str, datetime],
+        *,
+        refresh: bool,
+        commit: bool,
+    ) -> Record:
+        run_id, started = begun
         with self._dvc:
             stage = prepare(
                 self.pipeline, node, self.params, PrefectFanOut(self.shard_runner), reporter, refresh=refresh
             )
             announce(self.pipeline, node, "START", run_id, started, {"why": list(why)})
         try:
-            with self.pipeline.claimed(node.name) if commit else nullcontext():
+            with self.pipeline.claimed(node.name) if commit else nullcontext(), reporter.doing(f"{node.name}: at work"):
                 record = execute(stage, lambda: self._refuse_changed(stage))
-            with self._dvc:
+            with self._dvc, reporter.doing(f"{node.name}: hashing its outputs and putting them into DVC's cache"):
                 refuse_changed(self.pipeline, stage)
                 keep_listings(self.pipeline, node.name)
                 drop_damaged_objects(self.pipeline, node.name)

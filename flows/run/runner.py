@@ -21,6 +21,7 @@ from flows.server import prefect_home
 from flows.server.run_server import await_server, importing, start_server
 from flows.server.scheduled_run import SCHEDULED
 from storage.errors import InputError
+from storage.signs_of_life import doing
 
 if TYPE_CHECKING:
     from flows.dvc_state.dag import Node
@@ -96,10 +97,10 @@ def start_prefect(root: Path, lock: Lock) -> bool:
         click.echo("preparing Prefect's database in .prefect (first run only, about half a minute)")
     log = root / prefect_home.HOME / "server.log"
     server = start_server(root, log)
-    with importing():
+    with doing("starting Prefect"), importing():
         import flows.run.flow  # noqa: F401 - imports Prefect, which takes seconds, while the server starts
 
-    await_server(server, log)
+        await_server(server, log)
     if lock.dead is None:
         return False
     prefect_home.mark_crashed(root)

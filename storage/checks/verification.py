@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from storage.checks.versions import Agreement, KnownVersions
+from storage.counts import counted
 from storage.errors import InputError
 from storage.lockfile import (
     DIRECTORY_SUFFIX,
@@ -236,7 +237,7 @@ def _compare_whole(output: _Output, version: str) -> Iterator[Finding]:
     for name in cut:
         yield Finding("truncated", output.where(name), "a Parquet file without its footer", DELETE)
     if version != output.locked.md5 and not cut:
-        counts = f"{len(output.files)} files, dvc.lock has {output.locked.files}"
+        counts = f"{counted(len(output.files), 'file')}, dvc.lock has {output.locked.files}"
         yield Finding("changed", output.locked.path, f"content of {output.stage}'s folder changed ({counts})", DELETE)
 
 
@@ -277,7 +278,7 @@ def _lacking(cache: Path, output: LockedPath) -> Iterator[Finding]:
     lacking = sorted(name for name, md5 in listing.items() if not object_path(cache, md5).is_file())
     if lacking:
         names = ", ".join(lacking[:NAMED]) + (", …" if len(lacking) > NAMED else "")
-        yield _uncached(output, f"lacks {len(lacking)} of {len(listing)} files ({names})")
+        yield _uncached(output, f"lacks {len(lacking)} of {counted(len(listing), 'file')} ({names})")
 
 
 def _uncached(output: LockedPath, how: str) -> Finding:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from storage import paths
+from storage.counts import counted
 from storage.errors import InputError
 
 HTTP_SECONDS = 2.0
@@ -144,7 +145,7 @@ def read_events(root: Path) -> list[dict[str, Any]]:
                 events.append(event)
     if broken:
         listed = ", ".join(map(str, broken[:5]))
-        logger.warning("%s: skipped %d line(s) that a crash cut short: %s", paths.EVENTS, len(broken), listed)
+        logger.warning("%s: skipped %s that a crash cut short: %s", paths.EVENTS, counted(len(broken), "line"), listed)
     return events
 
 

@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 
 from storage.atomic import write_bytes
+from storage.counts import counted
 from storage.errors import InputError
 from storage.hashing import json_hash
 from storage.pools.row_arrays import Integers, Rows, RowWriter, map_array
@@ -62,7 +63,9 @@ def write_set(folder: Path, source: AcquiredSource, root: Path, tuned: Columns) 
     _check_columns(files, root, where)
     values = {row.label for row in read_rows(files, root)}
     if len(values) < _FEWEST_LABELS:
-        raise InputError(f"{where}: {len(values)} labels in {len(files)} files, a task needs two: check its files")
+        raise InputError(
+            f"{where}: {counted(len(values), 'label')} in {counted(len(files), 'file')}, two are needed: check them"
+        )
     numbers = numbered_labels(values, label_names(source, root), where)
     tested = frozenset(rows_for_testing(source, root, tuned))
     rest = (row for row in read_rows(files, root) if row.row not in tested)

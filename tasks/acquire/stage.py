@@ -10,6 +10,7 @@ import orjson
 from model.convert.onnx_t5 import convert, is_onnx_t5
 from storage import paths
 from storage.atomic import link_or_copy, remove, write_bytes
+from storage.counts import counted
 from storage.errors import UNLOADABLE, InputError, load_failure
 from storage.hashing import file_hash, json_hash
 from storage.sources.hub import fetch_repository
@@ -99,7 +100,7 @@ def _adopted(stage: Stage, source: NamedSource, record: Record, holders: Sequenc
     size = sum(file.bytes for file in files) / 1e6
     origin = source.spec.text.partition("#")[0]
     say = stage.reporter.say
-    count = "1 file" if len(files) == 1 else f"{len(files):,} files"
+    count = counted(len(files), "file")
     say(f"{source.parameter}: {origin}, {count}, {size:,.1f} MB, licence {record['licence']}")
     if record["revision"] and record["revision"] != source.spec.version:
         say(f"{source.parameter}: its commit is {record['revision']}: write @{record['revision']} to pin it")

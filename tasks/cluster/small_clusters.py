@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from storage.counts import counted
 from storage.errors import InputError
 from tasks.params.schema import ClusterParams
 from tasks.stage.contract import Record
@@ -123,8 +124,9 @@ def settle(name: str, tally: Tally, centroids: npt.NDArray[np.float32], params: 
     if len(large) < needed:
         largest = int(tally.training.max())
         raise InputError(
-            f"params.yaml: cluster.min_size: {params.min_size}: leaves {len(large)} clusters for {name}, which needs "
-            f"{needed} (the largest has {largest:,} training sentences): lower it or cluster.clusters, or add text"
+            f"params.yaml: cluster.min_size: {params.min_size}: leaves {counted(len(large), 'cluster')} for "
+            f"{name}, which needs {needed} (the largest has {largest:,} training sentences): lower it or "
+            "cluster.clusters, or add text"
         )
     into = np.full(params.clusters, DROPPED, np.int32)
     into[large] = large

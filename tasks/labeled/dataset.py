@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from model.text.datasets import SHORT, USUAL_COLUMNS, DatasetForm, dataset_form, own_form
+from storage.counts import counted
 from storage.errors import InputError, did_you_mean
 from storage.records.labeled_sets import (
     Columns,
@@ -196,7 +197,7 @@ def few_shot_split(dataset: LabeledDataset, shots: int, seed: int) -> FewShotSpl
     counts = Counter(example.label for example in dataset.train)
     for label, name in enumerate(dataset.form.labels):
         if counts[label] < max(shots, 2):
-            wrong = f"label {name!r} has {counts[label]} examples to learn from, {max(shots, 2)} are needed"
+            wrong = f"label {name!r} has {counted(counts[label], 'example')} to learn from, {max(shots, 2)} are needed"
             raise InputError(f"{dataset.name}: {wrong}: add some, or lower tune.shots")
     ranked = sorted(dataset.train, key=lambda example: text_hash(str(seed), example.texts))
     for label in range(len(dataset.form.labels)):

@@ -15,6 +15,7 @@ from model.device import device
 from model.sentence_encoder import encode, load_encoder
 from model.t5.precision import Precision
 from storage import paths
+from storage.counts import counted
 from storage.errors import InputError
 from storage.parquet import write_shard
 from storage.pools.labeled_pool import LabeledPool, LabeledSet, write_groups, write_set
@@ -57,10 +58,9 @@ def labeled_tasks(
     precision = stage_precision(stage, stage.params.materialize.labeled.precision)
     figures: Record = {}
     for labeled_set in sets:
-        without = f", without {labeled_set.tested:,} rows that tune tests on" if labeled_set.tested else ""
-        stage.reporter.say(
-            f"materialize: {labeled_set.name}: {labeled_set.rows:,} examples of {_listed(labeled_set.files)}{without}"
-        )
+        without = f", without {counted(labeled_set.tested, 'row')} that tune tests on" if labeled_set.tested else ""
+        examples = f"{counted(labeled_set.rows, 'example')} of {_listed(labeled_set.files)}"
+        stage.reporter.say(f"materialize: {labeled_set.name}: {examples}{without}")
         vectors = _vectors(stage, labeled_set, folder / labeled_set.name, precision)
         groups = grouped(vectors, stage.params.materialize.labeled.groups, stage.params.seed, labeled_set.name)
         write_groups(

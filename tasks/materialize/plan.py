@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from storage.counts import counted
 from storage.errors import InputError
 from storage.pools.row_arrays import Integers
 from storage.pools.sentence_pool import Grouped, Pool
@@ -129,7 +130,10 @@ def _impossible(pool: Pool, kind: str, split: str, sizes: Sizes) -> InputError:
     """Return the error that says, in numbers, why no task of a kind can be made, and what to change."""
     group = anchors(pool, kind, split)
     more = "sample.validation_share" if split == "validation" else "sample.budget_mb"
-    numbers = f"{len(group.rows)} anchors in {len(group.clusters)} clusters of {pool.documents(split)} documents"
+    numbers = (
+        f"{counted(len(group.rows), 'anchor')} in {counted(len(group.clusters), 'cluster')} of "
+        f"{counted(pool.documents(split), 'document')}"
+    )
     wants = f"{CHOICES} clusters" if kind == "ss" else "a cluster"
     wants += f" of {needed(kind, sizes)} or more (the largest has {max(group.sizes, default=0)})"
     wants += {"next": ", and a second document", "cluster": ", and others beside it"}.get(kind.partition("-")[2], "")

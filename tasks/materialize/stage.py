@@ -12,6 +12,7 @@ import orjson
 
 from storage import paths
 from storage.atomic import remove, write_bytes
+from storage.counts import counted
 from storage.errors import InputError
 from storage.hashing import json_hash
 from storage.pools.sentence_pool import Pool, PoolWriter, ShardFiles
@@ -55,7 +56,7 @@ def _anchor_tasks(
     with PoolWriter(folder) as writer:
         sentences = writer.gather(shards)
         without = f", {writer.left_out:,} of training documents left out: validation documents have them, too"
-        stage.reporter.say(f"materialize: {sentences:,} sentences{without if writer.left_out else ''}")
+        stage.reporter.say(f"materialize: {counted(sentences, 'sentence')}{without if writer.left_out else ''}")
         writer.list_anchors(formats, hard=sizes.hard > 0)
     figures = {"left_out": writer.left_out, "kinds": check(Pool(folder), counts, sizes)}
     content = json_hash(file_hashes([path for shard in shards for path in vars(shard).values()]))

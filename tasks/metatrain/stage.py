@@ -88,6 +88,10 @@ def _shard(stage: Stage, source: AcquiredSource, training: Training, side_by_sid
 
 def train_variant(payload: Record, folder: Path) -> Record:
     """Train one variant in this process or on several ranks, and write its prompt and its log."""
+    from tasks.stage.progress import say, tell
+
+    variant = str(payload["training"]["variant"])
+    tell(folder, 0, f"{variant}: loading torch and the backbone")
     import torch
 
     from model.device import device, leave_gpu
@@ -95,7 +99,6 @@ def train_variant(payload: Record, folder: Path) -> Record:
     from model.meta.ranks import Ranks
     from tasks.metatrain.torchrun import train_on_ranks
     from tasks.metatrain.training import Job, train
-    from tasks.stage.progress import say, tell
     from tasks.stage.torchrun import rank_count
 
     key = folder.name.partition(".partial-")[0]

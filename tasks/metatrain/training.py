@@ -24,6 +24,7 @@ from model.prompt.rows import Centroids
 from model.t5.backbone import Backbone, load_backbone
 from model.text.templates import UNIFIED_TEMPLATES, Form
 from model.text.tokenization import TemplateTokenizer
+from storage.counts import speed
 from storage.errors import InputError, TransientError, first_line
 from storage.prompts.checkpoints import Checkpoint, last_checkpoint, put_aside, write_checkpoint
 from storage.tables.training_log import TrainingLog
@@ -155,7 +156,7 @@ def _step(run: Run, batch: TaskBatch) -> None:
         if now - run.shown >= TELL_SECONDS:
             rate = (run.trainer.step - run.shown_step) / max(now - run.shown, 1e-9)
             run.shown, run.shown_step = now, run.trainer.step
-            note = f"{run.training.variant}: loss {record['query_loss']:.3f}, {rate:.2g} steps/s"
+            note = f"{run.training.variant}: loss {record['query_loss']:.3f}, {speed(rate, 'steps')}"
             run.told(run.trainer.step, note)
 
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from storage.counts import counted
 from storage.queries.report_queries import CLUSTER_MAP, CLUSTER_SIZES, Row
 from tasks.report.figures import data_table, grouped
 from tasks.report.page.colours import FORMAT_STYLES, OTHER
-from tasks.report.page.parts import Figure, Lines, Map, Origin, Place, Point, Series, plural
+from tasks.report.page.parts import Figure, Lines, Map, Origin, Place, Point, Series
 
 MOST_CIRCLES = 400  # clusters of a map: the largest
 
@@ -41,7 +42,7 @@ def cluster_map(rows: Sequence[Row]) -> Figure | None:
         group = every[:MOST_CIRCLES]
         places, share = plane(np.array([row["embedding"] for row in group], np.float64))
         circles = tuple(
-            Place(x, y, row["size"], f"{form}, cluster {row['cluster']}: {plural(row['size'], 'sentence')}",
+            Place(x, y, row["size"], f"{form}, cluster {row['cluster']}: {counted(row['size'], 'sentence')}",
                   row["text"] or "")
             for (x, y), row in zip(places.tolist(), group, strict=True)
         )  # fmt: skip

@@ -98,14 +98,17 @@ def compared_in_words(ours: str, our_figure: str, theirs: str, their_figure: str
         return f"{said}."
     if found.is_clear:
         return f"{said}; that difference is more than chance (95 % interval {found.interval} points)."
-    seeds = _COUNTED[found.seeds] if found.seeds < len(_COUNTED) else str(found.seeds)
-    return f"{said}; with {seeds} seed{'' if found.seeds == 1 else 's'} that difference could be chance."
+    number = _COUNTED[found.seeds] if found.seeds < len(_COUNTED) else str(found.seeds)
+    seeds = f"{number} {'seed' if found.seeds == 1 else 'seeds'}"
+    return f"{said}; with {seeds} that difference could be chance."
 
 
 def also_compared(theirs: str, their_figure: str, found: Difference | None) -> str:
     """Return a short clause on a further method: its accuracy, and what the difference is worth."""
     if found is None:
         return f"{theirs} {their_figure} %"
+    if not found.mean:
+        return f"{theirs} {their_figure} % (no difference)"
     verdict = "more than chance" if found.is_clear else "could be chance"
     return f"{theirs} {their_figure} % (a difference of {_signed(found.mean)} points, {verdict})"
 

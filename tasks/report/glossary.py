@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tasks.methods import METHODS
+from tasks.methods import METHODS, ZERO_SHOT, in_order
 
 WORDS = (
     ("backbone", "the pretrained language model, which stays as it is while prompts are learned"),
@@ -10,7 +10,7 @@ WORDS = (
     ("tuning", "learning a prompt (or prefixes, an adapter, all weights) from a few labeled examples of one dataset"),
     ("meta-training", "learning a good start for tuning, from many small tasks made of unlabeled text"),
     ("shots", "labeled examples per label that tuning may use: with 16 shots and two labels, 32 examples"),
-    ("zero-shot", "the backbone answers without a prompt and without any labeled example"),
+    (ZERO_SHOT, "the backbone answers without a prompt and without any labeled example"),
     ("few-shot", "the backbone is shown the labeled examples in its input and is not trained"),
     (
         "seed",
@@ -29,19 +29,8 @@ WORDS = (
 )
 """Words that every report uses, with their meaning."""
 
-ABLATIONS = {
-    "without-ta": "without task augmentation: tasks are not mixed",
-    "without-curriculum": "without curriculum: tasks are mixed as strongly at the first step as at the last",
-    "without-mgr": "without meta-gradient regularizer: gradients pass unchanged",
-    "only-sp": "meta-trained on sentence pairs alone",
-    "only-mc": "meta-trained on multiple choice alone",
-    "only-ss": "meta-trained on single sentences alone",
-}
-"""What each short name of an ablation means."""
-
 
 def terms(methods: Iterable[str]) -> list[tuple[str, str]]:
     """Return the words of a report that shows these methods, with their meaning."""
-    shown = set(methods)
-    ablations = [(f"SUPMER {METHODS[name].short}", meaning) for name, meaning in ABLATIONS.items() if name in shown]
-    return [*WORDS, *ablations]
+    rows = [METHODS[name] for name in in_order(set(methods)) if name in METHODS]
+    return [*WORDS, *((f"SUPMER {row.short}", row.meaning) for row in rows if row.meaning)]

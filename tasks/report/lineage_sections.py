@@ -3,6 +3,7 @@
 import json
 
 from storage import paths
+from storage.counts import counted
 from storage.lineage.stage_runs import StageFacts
 from storage.sources.source import AcquiredSource
 from tasks.methods import SUPMER, label
@@ -51,7 +52,7 @@ def pipeline_section(data: ReportData) -> Section:
 
 
 def _facts(stage: StageFacts) -> str:
-    parts = [f"{sum(stage.rows.values()):,} rows"] if stage.rows else []
+    parts = [counted(sum(stage.rows.values()), "row")] if stage.rows else []
     parts += [_duration(stage.seconds)] if stage.seconds is not None else []
     parts += [_size(stage.peak_memory_bytes)] if stage.peak_memory_bytes else []
     return " · ".join(parts) or "made"

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from storage.counts import counted
 from storage.queries.report_queries import Query, Row
 from storage.sources.source import AcquiredSource
 from tasks.labeled.dataset import read_dataset
 from tasks.methods import label
 from tasks.report.figures import data_table, grouped
-from tasks.report.page.parts import Cell, Column, Figure, Matrix, Origin, Table, number, plural, words
+from tasks.report.page.parts import Cell, Column, Figure, Matrix, Origin, Table, number, words
 
 MOST_MISTAKES = 5  # errors of each dataset
 MOST_LETTERS = 400  # of a text
@@ -62,7 +63,7 @@ def confusion(rows: Sequence[Row], names: Names, method: str, query: Query) -> F
         if count <= MOST_LABELS:
             labels = tuple(_name(names, dataset, place) for place in range(count))
             seeds = max(row["seeds"] for row in group)
-            over = f", {plural(seeds, 'seed')}" if seeds else ""
+            over = f", {counted(seeds, 'seed')}" if seeds else ""
             panels.append(Matrix(dataset, f"% of each true label{over}", labels, tuple(tuple(line) for line in counts)))
     if not panels:
         return None

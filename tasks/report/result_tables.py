@@ -6,11 +6,12 @@ from math import sqrt
 from statistics import mean
 from typing import Any
 
+from storage.counts import counted
 from storage.queries.report_queries import COSTS, RESULTS, Row
 from tasks.methods import in_order, label
 from tasks.params.learning_schema import ReportParams, TuneParams
 from tasks.report.page.colours import style_of
-from tasks.report.page.parts import NONE, Cell, Column, Origin, Table, plural
+from tasks.report.page.parts import NONE, Cell, Column, Origin, Table
 from tasks.report.paper_figures import AVERAGE, Figures, PaperFigure, paper_figures
 
 FEW_SHOT, DOMAINS = "few-shot", "domains"
@@ -78,7 +79,7 @@ def result_tables(rows: Sequence[Row], tune: TuneParams, report: ReportParams) -
 
 
 def _shots(tune: TuneParams) -> str:
-    return plural(tune.shots, "example")
+    return counted(tune.shots, "example")
 
 
 def _columns(scores: Scores, every: Sequence[str], report: ReportParams) -> list[str]:
@@ -209,7 +210,7 @@ def _notes(
 ) -> list[str]:
     shown = [score for (_, dataset), score in scores.items() if dataset in names]
     seeds = max(score.seeds for score in shown)
-    over = plural(seeds, "seed")
+    over = counted(seeds, "seed")
     notes = [
         f"Mean over {over}, with the sample standard deviation as subscript (in the average column its mean, {_AS})."
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from storage.counts import counted
 from storage.queries.report_queries import Row
 from tasks.methods import META_TRAINED, METHODS, SUPMER, ZERO_SHOT, in_order, label, most_telling
 from tasks.report.cluster_figures import cluster_map, cluster_sizes
@@ -41,7 +42,6 @@ from tasks.report.page.parts import (
     Section,
     Table,
     number,
-    plural,
     words,
 )
 from tasks.report.previous_section import previous_section
@@ -141,15 +141,14 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
     facts = [("Backbone", _short_spec(data.sources["backbone"][0].spec))]
     if documents:
         sentences = sum(int(row["sentences"]) for row in documents)
-        facts.append(
-            ("Corpus", f"{sum(row['documents'] for row in documents):,} documents, {sentences:,} sentences cut")
-        )
+        kept = sum(int(row["documents"]) for row in documents)
+        facts.append(("Corpus", f"{counted(kept, 'document')}, {counted(sentences, 'sentence')} cut"))
     if tasks:
         facts.append(("Anchor tasks", f"{tasks:,} for training"))
     if variants:
         facts.append(("Meta-trained", ", ".join(label(variant).short for variant in variants)))
     tune = params.tune
-    facts.append(("Tuning", f"{plural(tune.shots, 'example')} per label, {plural(len(tune.seeds), 'seed')}"))
+    facts.append(("Tuning", f"{counted(tune.shots, 'example')} per label, {counted(len(tune.seeds), 'seed')}"))
     return facts
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from storage import paths
 from storage.atomic import write_bytes
+from storage.counts import counted
 from storage.errors import InputError
 from storage.hashing import file_hash
 from storage.parquet import write_shard
@@ -87,7 +88,8 @@ def _select(
     if not listed:
         files = sum(len(unit.parts) for unit in units if unit.number == 0)
         raise InputError(
-            f"{paths.CORPUS}: no document in {files} files: add documents, or check acquire.corpus in params.yaml"
+            f"{paths.CORPUS}: no document in {counted(files, 'file')}: add documents, or check "
+            "acquire.corpus in params.yaml"
         )
     selection.forget({document: str(entry) for document, entry in forgotten.items()})
     drawn = selection.draw(limits(params))

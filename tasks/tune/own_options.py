@@ -12,6 +12,7 @@ from model.text.datasets import DatasetForm
 from model.text.templates import Form
 from model.text.tokenization import TemplateTokenizer
 from storage import paths
+from storage.counts import counted
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import PROMPT, read_prompt
 from tasks.methods import METHODS
@@ -118,7 +119,7 @@ def left_out_in_words(left_out: LeftOut) -> str:
     )
     parts = [f"{count:,} {reason}" for count, reason in reasons if count]
     total = sum(count for count, _ in reasons)
-    return f"{total:,} row{'' if total == 1 else 's'} left out: {', '.join(parts)}" if parts else ""
+    return f"{counted(total, 'row')} left out: {', '.join(parts)}" if parts else ""
 
 
 def word_warnings(dataset: DatasetForm, form: Form, tokenizer: TemplateTokenizer) -> Iterator[str]:

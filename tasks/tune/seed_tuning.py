@@ -11,6 +11,7 @@ import torch
 from model.prompt.passes import Passes
 from model.tuning.runs import Tuned, TuneForm, TuneRun, best_rate
 from model.tuning.tuner import Tuner, grouped
+from storage.counts import speed
 from storage.errors import InputError, first_line
 from storage.prompts.checkpoints import Checkpoint, last_checkpoint, put_aside, write_checkpoint
 from storage.prompts.prompt_artifact import theta_hash
@@ -127,7 +128,8 @@ def _to_the_end(tuner: Tuner, name: str, work: Work, told: Told, say: Callable[[
         if now - shown >= TELL_SECONDS:
             shown = now
             rate = (tuner.step - before) / max(now - began, 1e-9)
-            told(tuner.step / max(tuner.steps, 1), f"{name}: step {tuner.step} of {tuner.steps}, {rate:.2g} a second")
+            note = f"{name}: step {tuner.step} of {tuner.steps}, {speed(rate, 'steps')}"
+            told(tuner.step / max(tuner.steps, 1), note)
 
     try:
         tuner.tune(after_step)

@@ -21,6 +21,7 @@ from storage.vectors.sentence_vectors import file_hashes, model_hash
 from tasks.methods import KEEP, METHODS, refuse_missing_package
 from tasks.stage.contract import RANKS, SHARD_STORE, Record, Shard, Stage, finished_record
 from tasks.stage.precision import say_restarts, stage_precision
+from tasks.stage.progress import tell
 from tasks.tune.plan import Planned, decides_test, longest, planned
 from tasks.tune.results import PROMPT_FOLDER, SeedResult, TestResult, write_results
 from tasks.tune.tested_examples import write_tested_examples
@@ -152,6 +153,8 @@ def _groups(inputs: Inputs, missing: Sequence[tuple[Planned, Shard]]) -> list[Sh
 
 def tune_method(payload: Record, folder: Path) -> Record:
     """Tune seeds of one dataset and method together; return a record for each."""
+    tuning = payload["tuning"]
+    tell(folder, 0, f"{tuning['dataset']}/{tuning['method']}: loading torch and the backbone")
     from tasks.tune.shards import tune_method as tuned  # only the workers import torch
 
     return tuned(payload, folder)

@@ -20,6 +20,7 @@ from model.tuning.runs import Point, Tuned, TuneForm, TuneRun, best_rate
 from model.tuning.trainee import Trainee, whole
 from model.tuning.weight_checkpoints import fill, read_state, write_weights
 from storage.atomic import link_or_copy, remove, write_bytes
+from storage.counts import speed
 from storage.errors import InputError, first_line
 from tasks.labeled.dataset import few_shot_split
 from tasks.stage.contract import Record
@@ -168,7 +169,7 @@ class _SeedRun:
         rates = len(self.job.tuning.learning_rates)
         share = (self.place * rates + number + tuner.step / max(tuner.steps, 1)) / (rates * len(self.job.seeds))
         where = f"seed {self.seed}, learning rate {self.job.tuning.learning_rates[number]:g}"
-        self.job.told(share, f"{self.name}: {where}: step {tuner.step} of {tuner.steps}, {rate:.2g} a second")
+        self.job.told(share, f"{self.name}: {where}: step {tuner.step} of {tuner.steps}, {speed(rate, 'steps')}")
 
     def _save(self, tuner: FineTuner, number: int, seconds: float) -> None:
         state = tuner.state() | {

@@ -272,11 +272,6 @@ def short_hash(digest: str | None) -> Cell:
     return words(digest[:HASH], code=True) if digest else Cell(NONE)
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun, in the plural unless it is one."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def number(value: float | None, form: str = ",") -> Cell:
     """Return a cell of a number, or of a dash if there is none."""
     return Cell(NONE, None) if value is None else Cell(format(value, form), +value)  # + turns True into 1, for sorting

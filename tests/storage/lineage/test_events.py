@@ -120,7 +120,7 @@ def test_a_line_cut_by_a_crash_is_skipped_with_a_warning_and_spoils_no_later_one
     with caplog.at_level(logging.WARNING):
         assert len(read_events(tmp_path)) == 1
     assert [record.getMessage() for record in caplog.records] == [
-        "lineage/events.jsonl: skipped 1 line(s) that a crash cut short: 2"
+        "lineage/events.jsonl: skipped 1 line that a crash cut short: 2"
     ]
     emit(tmp_path, stage_event("START"))
     assert [event["eventType"] for event in read_events(tmp_path)] == ["COMPLETE", "START"]
