@@ -2,7 +2,7 @@
 
 A run of the pipeline in a workspace of its own, with the quickstart's backbone and corpus: every system is tuned on
 the same few-shot draws, with one learning rate unless `--all-rates` asks for those of the profile. Systems with a
-learned start are trained on the quickstart's tasks, MetaPT and the labeled mixtures on a labeled set (`--labeled`).
+learned start are trained on the quickstart's tasks, MetaPT and the labeled mixtures on a dataset (`--labeled`).
 Scores are on test files; seconds are those of one seed, by the clock, without evaluation on the test set. `--systems`
 may name any row of the tables (supmer, supmer-labeled, supmer-mixed, …): what is there is not computed again.
 
@@ -46,7 +46,7 @@ def main() -> None:
     """Run the pipeline, and write what its tables say to a record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of sets NAME/{train,test}.jsonl")
-    parser.add_argument("--labeled", type=Path, help="folder of the labeled set that MetaPT learns from")
+    parser.add_argument("--labeled", type=Path, help="folder of the dataset that MetaPT learns from")
     parser.add_argument("--workspace", type=Path, default=Path(".systems"), help="where it runs; it stays")
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--systems", nargs="+", default=SYSTEMS)

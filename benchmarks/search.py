@@ -73,7 +73,7 @@ def main() -> None:
     """Run one trial, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipes", nargs="*", type=Path, help="YAML files of settings, one trial each")
-    parser.add_argument("--data", type=Path, help="folder with the labeled sets, a folder NAME/train.jsonl each")
+    parser.add_argument("--data", type=Path, help="folder with the datasets, a folder NAME/train.jsonl each")
     parser.add_argument("--trials", type=Path, default=TRIALS, help="table that rows are appended to")
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])

@@ -27,7 +27,7 @@ VERBS = {
     "params": "list, show, compare and choose parameter profiles",
     "show": "show anchor tasks as the model sees them, or clusters with their nearest sentences",
     "tune": "tune a prompt on a few labeled examples of your own",
-    "sql": "query every dataset of the workspace with DuckDB",
+    "sql": "query every table of the workspace with DuckDB",
     "lineage": "show what an artifact was made from, down to the sources",
     "trace": "trace a training example, sentence or document back to its file and offset",
     "uses": "list the tables and prompts that a document went into",
@@ -62,7 +62,7 @@ UNDER_WAY = {
     "import-official": "reading the released files",
     "gc": "looking for what nothing needs any more",
 }
-"""What a verb that prints nothing before its result does meanwhile; the other verbs say so themselves."""
+"""The work of verbs that print nothing before their result; the other verbs name their work themselves."""
 
 WRITERS = ("click.", "rich.", "flows.cli", "flows.commands.")  # the modules that write to standard output
 

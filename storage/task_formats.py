@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 FORMATS = ("sp", "mc", "ss")
 SPLITS = ("train", "validation")
-LABELED = "labeled"  # the format of tasks made from labeled sets
+LABELED = "labeled"  # the format of tasks made from datasets
 CHOICES = 4
 
 

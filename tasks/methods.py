@@ -47,14 +47,14 @@ class Drawn(IntEnum):
 
 @dataclass(frozen=True)
 class MetaTraining:
-    """The way in which `metatrain` learns a method's starting prompt, as a difference from SUPMER.
+    """The way in which `metatrain` learns a method's initial prompt, as a difference from SUPMER.
 
     Attributes:
         recipe: `supmer`, or a name in `tasks.metatrain.variants.RECIPES`, which changes many settings together.
         changes: single fields of `tasks.metatrain.variants.Training` that differ.
         formats: formats of the anchor tasks; None for those of `metatrain.formats`.
         unlabeled: True if it learns from anchor tasks.
-        labeled: True if it learns from tasks made of labeled sets.
+        labeled: True if it learns from tasks made of datasets.
         each_format: True if it learns a prompt for each format of anchor tasks, named METHOD-FORMAT.
         takes_out: the key of `metatrain` whose effect an ablation removes, and the values of the key with which SUPMER
             itself lacks that effect.
@@ -97,7 +97,7 @@ class Method:
         examples: the use of the few labeled examples: to train, as demonstrations in the input, or none.
         asks: the form of downstream questions: the set's own template, or multiple choice with letters.
         module: the module that tunes and evaluates the method; empty while it is not built.
-        meta_training: the training of its starting prompt; None if it has none.
+        meta_training: the training of its initial prompt; None if it has none.
         card: the sentence about its training in the model card of its prompt.
         learning_rates: the key of the learning rates that tuning tries.
         settings: keys of further parameters that its tuning depends on.

@@ -1,4 +1,4 @@
-"""`supmer sql`: query every dataset of the workspace with DuckDB."""
+"""`supmer sql`: query every table of the workspace with DuckDB."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Examples:
 @click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Rows to print; 0: all.")
 @click.option("--memory-mb", type=click.IntRange(min=64), help="Memory for DuckDB; what needs more uses .supmer/tmp.")
 def command(query: str | None, form: str, limit: int, memory_mb: int | None) -> None:
-    """Query every dataset of the workspace with DuckDB, read-only; if QUERY is -, read it from standard input.
+    """Query every table of the workspace with DuckDB, read-only; if QUERY is -, read it from standard input.
 
     Without QUERY, list the views with their columns, rows and shards.
     """

@@ -128,9 +128,9 @@ def _trace(root: Path, connection: DuckDBPyConnection, identity: str) -> dict[st
 
 
 def _labeled_example(root: Path, name: str, row: int) -> dict[str, Any] | None:
-    """Return the facts of a labeled set, as `acquire` recorded them, and the file and row of one of its examples.
+    """Return the facts of a dataset, as `acquire` recorded them, and the file and row of one of its examples.
 
-    Return None if there is no labeled set of that name.
+    Return None if there is no dataset of that name.
     """
     from storage.errors import InputError
     from storage.records.labeled_sets import place_of, training_files
@@ -207,7 +207,7 @@ def _print(trace: dict[str, Any]) -> None:
 
 
 def _print_labeled(trace: dict[str, Any]) -> None:
-    click.echo(click.style(f"labeled set {trace['dataset']}, row {trace['row']} of its training files", bold=True))
+    click.echo(click.style(f"dataset {trace['dataset']}, row {trace['row']} of its training files", bold=True))
     click.echo(f"  source    {printable(trace['spec'])}, licence {trace['licence']}")
     file = trace["file"]
     if file is None:

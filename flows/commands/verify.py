@@ -38,7 +38,7 @@ Examples:
 def command(*, whole_cache: bool, memory_mb: int, as_json: bool) -> None:
     """Re-hash outputs, sources, cached objects and the prompts in prompts/; exit with 1 if anything is wrong.
 
-    Datasets must agree with each other too.
+    The tables must agree with each other too.
 
     An output of another version, as after `git checkout`, is stale and not wrong; `supmer run` restores it.
     """

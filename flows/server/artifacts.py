@@ -61,7 +61,7 @@ def report_is_served() -> None:
 
 
 def page(node: Node, why: tuple[str, ...], record: dict[str, Any]) -> str:
-    """Return the Markdown page of a stage: why it ran, its time and memory, and the figures of its record."""
+    """Return the Markdown page of a stage: why it ran, its time and memory, and the measures of its record."""
     figures: Row = {}
     if "rows" in record:
         figures["rows"] = f"{record['rows']:,}"
@@ -76,14 +76,14 @@ def page(node: Node, why: tuple[str, ...], record: dict[str, Any]) -> str:
         *(f"- {_text(reason)}" for reason in why),
         "",
     ]  # Prefect shows name and description above
-    lines += ["## Result", "", "| figure | value |", "|---|---|"]
+    lines += ["## Result", "", "| measure | value |", "|---|---|"]
     lines += [f"| {_text(name)} | {_text(value)} |" for name, value in figures.items()]
     lines += ["", "Written: " + ", ".join(f"`{path}`" for path in node.outputs), ""]
     return "\n".join(lines)
 
 
 def _flat(record: dict[str, Any], prefix: str = "") -> Row:
-    """Return the figures of a nested record by dotted names."""
+    """Return the measures of a nested record by dotted names."""
     figures: Row = {}
     for name, value in record.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Labeled sets asked as multiple choice, the form in which Unified-PPT was pre-trained (ALGORITHM §7).
+"""Datasets asked as multiple choice, the form in which Unified-PPT was pre-trained (ALGORITHM §7).
 
 The label words are options with letters, and the letter is the answer, for any number of labels: after Z comes AA.
 """

@@ -22,7 +22,7 @@ _BRACES = re.compile("[{}]")
 
 @dataclass(frozen=True)
 class DatasetForm:
-    """The templates and label words of a labeled set, and how its files are read.
+    """The templates and label words of a dataset, and how its files are read.
 
     Attributes:
         name: the name in `acquire.datasets`.

@@ -255,7 +255,7 @@ UNIFIED_TEMPLATES: dict[str, dict[Form, Template]] = {
 
 
 def labeled_template(form: Form, fields: int, labels: int, words: Sequence[str] | None = None) -> Template:
-    """Return the default template of a labeled set: its texts, and the names of its labels.
+    """Return the default template of a dataset: its texts, and the names of its labels.
 
     Labels without names are counted from 1: every tokenizer has numbers, and star ratings are numbers anyway.
     """
@@ -265,14 +265,14 @@ def labeled_template(form: Form, fields: int, labels: int, words: Sequence[str] 
 
 
 def labeled_text(form: Form, fields: Sequence[str], words: Sequence[str]) -> str:
-    """Return the text of the default template of a labeled set."""
+    """Return the text of the default template of a dataset."""
     body = " ".join(f"{{{name}}}" for name in fields)
     answers = listed(words).replace("{", "{{").replace("}", "}}")
     return f"{body}. Label: {MARK}" if form == "sentinel" else f"Which label fits, {answers}? {body} Answer:"
 
 
 def anchor_template(kind: str, form: Form, fields: int, labels: int) -> Template:
-    """Return the template of a kind of task; for labeled sets (`labeled-…`) it depends on `fields` and `labels`."""
+    """Return the template of a kind of task; for datasets (`labeled-…`) it depends on `fields` and `labels`."""
     if kind.startswith("labeled-"):
         return labeled_template(form, fields, labels)
     if kind not in ANCHOR_TEMPLATES:

@@ -54,7 +54,7 @@ def _add_counts(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _add_labeled(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    """Add the examples of every labeled set that tasks were made from, as they are in its files."""
+    """Add the examples of every dataset that tasks were made from, as they are in its files."""
     used = connection.execute("SELECT DISTINCT kind FROM tasks WHERE format = 'labeled'").fetchall()
     names = {str(kind).partition("-")[2] for (kind,) in used}
     connection.execute("CREATE TEMP TABLE labeled_rows (name VARCHAR, id VARCHAR, texts VARCHAR[], label SMALLINT)")

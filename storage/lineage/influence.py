@@ -53,7 +53,7 @@ class PromptUse:
 
 @dataclass(frozen=True)
 class Influence:
-    """What a document reached, apart from the rows that name it.
+    """The artifacts that a document influenced, apart from the rows that name it.
 
     Attributes:
         centroids: by format.

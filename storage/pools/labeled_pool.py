@@ -1,4 +1,4 @@
-"""A labeled set that tasks are drawn from: its texts, and its example numbers by split, group and label."""
+"""A dataset that tasks are drawn from: its texts, and its example numbers by split, group and label."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field

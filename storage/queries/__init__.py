@@ -1,1 +1,1 @@
-"""DuckDB queries on the workspace: a view for each dataset, and the queries of the report."""
+"""DuckDB queries on the workspace: a view for each table, and the queries of the report."""

@@ -42,7 +42,7 @@ class Clustering:
 
 
 def view_of(root: Path, path: str) -> str | None:
-    """Return the quoted name of the view of a dataset, or None if the dataset does not exist yet."""
+    """Return the quoted name of the view of a table, or None if the table does not exist yet."""
     return next(
         (identifier(dataset.name) for dataset in datasets(root) if dataset.path == path and dataset.shards), None
     )

@@ -193,7 +193,7 @@ GROUP BY variant, bin
 ORDER BY variant, step""",
 )
 
-# Always includes the starting prompt and the best one; if there are many validations, it takes every n-th.
+# Always includes the initial prompt and the best one; if there are many validations, it takes every n-th.
 HELD_OUT = Query(
     "held_out",
     ("held_out",),

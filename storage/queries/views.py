@@ -1,4 +1,4 @@
-"""DuckDB views of the datasets: read-only, larger than memory if need be, without access to any other files."""
+"""DuckDB views of the tables: read-only, larger than memory if need be, without access to any other files."""
 
 import difflib
 import itertools
@@ -72,9 +72,9 @@ def datasets(root: Path) -> list[Dataset]:
 def connect(
     root: Path, memory_mb: int = DEFAULT_MEMORY_MB, temp: Path | None = None, threads: int | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection to an in-memory database with a view for each dataset that exists.
+    """Return a connection to an in-memory database with a view for each table that exists.
 
-    DuckDB itself refuses access to files outside the datasets and any change of its settings.
+    DuckDB itself refuses access to files outside the tables and any change of its settings.
     """
     connection = duckdb.connect(":memory:")
     connection.execute(f"SET memory_limit = '{memory_mb}MB'")
@@ -105,7 +105,7 @@ def _has_texts(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def read_parquet(dataset: Dataset, options: str = "") -> str:
-    """Return the SQL expression that reads the shards of a dataset in order."""
+    """Return the SQL expression that reads the shards of a table in order."""
     files = ", ".join(_literal(_plain(str(shard))) for shard in dataset.shards)
     return f"read_parquet([{files}]{', ' if options else ''}{options})"
 
@@ -151,7 +151,7 @@ def _plain(path: str) -> str:
 
 
 def refuse_damaged(root: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    """Raise InputError if a dataset exists but has no view, because an answer without it would be incomplete."""
+    """Raise InputError if a table exists but has no view, because an answer without it would be incomplete."""
     for dataset in datasets(root):
         if dataset.shards and not view_columns(connection, dataset.name):
             raise InputError(_no_such_view(root, dataset.name))
@@ -165,7 +165,7 @@ def run_query(root: Path, connection: duckdb.DuckDBPyConnection, query: str) -> 
         # EXPLAIN has its own line, so that DuckDB's caret still points to the right column.
         row = connection.execute(f"EXPLAIN (FORMAT json)\n{body}").fetchone()
     if row is not None and any(WRITES.search(name) for name in _operators(json.loads(row[1]))):
-        raise InputError("sql: the query writes, and the datasets are read-only: leave the writing part out")
+        raise InputError("sql: the query writes, and the tables are read-only: leave the writing part out")
     with one_line_errors(root, query):
         connection.execute(query)
         described = connection.description or []
@@ -201,7 +201,7 @@ def _reading_part(connection: duckdb.DuckDBPyConnection, query: str) -> str:
         raise InputError("sql: this needs several statements; in PIVOT, list the values: PIVOT … ON column IN (…)")
     if kind != duckdb.StatementType.SELECT:
         allowed = "SELECT, WITH, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN"
-        raise InputError(f"sql: {kind.name} is refused, the datasets are read-only: use {allowed}")
+        raise InputError(f"sql: {kind.name} is refused, the tables are read-only: use {allowed}")
     return body
 
 
@@ -275,7 +275,7 @@ def _damage(shard: Path, reason: str) -> str:
 
 
 def _first_unreadable(root: Path, query: str | None) -> Path | None:
-    """Return the first unreadable shard of the datasets that a query names, or of all; slow, for use after failures."""
+    """Return the first unreadable shard of the tables that a query names, or of all; slow, for use after failures."""
     named = [dataset for dataset in datasets(root) if query is None or dataset.name in query]
     suspects = [shard for dataset in named for shard in dataset.shards]
     with duckdb.connect(":memory:") as connection:
@@ -291,7 +291,7 @@ def _first_unreadable(root: Path, query: str | None) -> Path | None:
 
 @dataclass(frozen=True)
 class ViewSummary:
-    """A dataset as listed by `supmer sql`; `rows` is None if a shard is damaged."""
+    """A table as listed by `supmer sql`; `rows` is None if a shard is damaged."""
 
     name: str
     stage: str
@@ -301,7 +301,7 @@ class ViewSummary:
 
 
 def summaries(root: Path, connection: duckdb.DuckDBPyConnection) -> list[ViewSummary]:
-    """Return all datasets with their columns, rows and shards; datasets that do not exist yet have no shards."""
+    """Return all tables with their columns, rows and shards; tables that do not exist yet have no shards."""
     listed = []
     for dataset in datasets(root):
         columns: dict[str, str] = {}

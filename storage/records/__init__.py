@@ -1,1 +1,1 @@
-"""Records in files: the reader of all formats, documents, labeled sets, unlabeled texts, selection of documents."""
+"""Records in files: the reader of all formats, documents, datasets, unlabeled texts, selection of documents."""

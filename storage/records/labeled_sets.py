@@ -1,4 +1,4 @@
-"""Reading of labeled sets: the purpose of each file, the columns of texts and label, and the numbers of labels."""
+"""Reading of datasets: the purpose of each file, the columns of texts and label, and the numbers of labels."""
 
 import math
 import re

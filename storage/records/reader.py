@@ -1,7 +1,7 @@
 """Readers of records: JSON lines, CSV, TSV, Parquet and text, as streams, each record with its place.
 
 `Reader` is the base class, with a small subclass for each format. `reader_of` chooses the class for a file,
-`reader_of_lines` for a stream. They read documents, labeled sets and unlabeled texts.
+`reader_of_lines` for a stream. They read documents, datasets and unlabeled texts.
 """
 
 import codecs

@@ -104,7 +104,7 @@ class WantedSources(Protocol):
 
     @property
     def datasets(self) -> Mapping[str, str]:
-        """The specs of labeled sets, by name."""
+        """The specs of datasets, by name."""
 
 
 @dataclass(frozen=True)

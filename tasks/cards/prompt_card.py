@@ -47,7 +47,7 @@ def prompt_card(about: Record, shape: Sequence[int]) -> str:
 | task formats | {", ".join(training["formats"])} |
 | templates | {training["template"]} |
 | meta steps | {result["steps"]:,}, the best after {result["best_step"]:,} |
-| held-out loss | {result["held_out_loss"]:.4f}, {against} the {result["start_loss"]:.4f} of the starting prompt |
+| held-out loss | {result["held_out_loss"]:.4f}, {against} the {result["start_loss"]:.4f} of the initial prompt |
 | precision | {training["precision"]} |
 | seed | {about["seed"]} |
 | tasks | {about["tasks"]["train"]} (train), {about["tasks"]["validation"]} (validation) |

@@ -67,7 +67,7 @@ class Data:
 
     def example_tokens(self, format_: str, form: str, longest: int) -> float:
         """Return the mean tokens of an example of a format, without the prompt."""
-        if format_ not in TEXTS:  # tasks of labeled sets
+        if format_ not in TEXTS:  # tasks of datasets
             return min(LABELED_TOKENS[1] * 4 + LABELED_TEMPLATE[form], longest)
         return min(TEXTS[format_] * self.sentence_tokens + TEMPLATE[form][format_], longest)
 
@@ -100,7 +100,7 @@ def test_size(params: Params, dataset: str) -> int:
 
 
 def labeled_tokens(params: Params, dataset: str, longest: int) -> float:
-    """Return the mean tokens of an example of a labeled set, without the prompt."""
+    """Return the mean tokens of an example of a dataset, without the prompt."""
     form = dataset_form(dataset)
     fields = len(form.fields) if form else 1
     return min(LABELED_TOKENS[min(fields, 2)] + LABELED_TEMPLATE[params.metatrain.template], longest)
@@ -182,7 +182,7 @@ def _sampled(params: Params, root: Path | None) -> dict[str, Any] | None:
 
 
 def _source_bytes(params: Params, acquired: dict[tuple[str, str], AcquiredSource]) -> float:
-    """Return the bytes of the corpus and of the labeled sets; those of models follow from their shapes."""
+    """Return the bytes of the corpus and of the datasets; those of models follow from their shapes."""
     total = 0.0
     for role, specs in (("corpus", params.acquire.corpus), ("datasets", params.acquire.datasets)):
         for name, spec in specs.items():

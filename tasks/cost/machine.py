@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Machine:
-    """What an estimate needs to know of a machine.
+    """The facts about a machine that an estimate needs.
 
     Attributes:
         name: in words.

@@ -59,7 +59,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the work is made from: parameters, data and shapes of the models."""
+    """The basis of an estimate: parameters, data and shapes of the models."""
 
     params: Params
     data: Data

@@ -1,1 +1,1 @@
-"""Labeled sets as examples, and the few-shot splits drawn from them."""
+"""Datasets as examples, and the few-shot splits drawn from them."""

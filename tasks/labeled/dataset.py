@@ -1,4 +1,4 @@
-"""Labeled sets for tuning: an acquired source or a user's file is read as examples, from which few shots are drawn.
+"""Datasets for tuning: an acquired source or a user's file is read as examples, from which few shots are drawn.
 
 Draws follow from a hash of the seed and the texts, never from the position of a row, so the order and number of files
 have no effect. The rules are in docs/datasets.md.
@@ -42,7 +42,7 @@ class LabeledExample:
 
 @dataclass(frozen=True)
 class LabeledDataset:
-    """A labeled set that was read.
+    """A dataset that was read.
 
     Attributes:
         train: examples that few shots are drawn from; no text occurs twice or is in `test`.

@@ -1,4 +1,4 @@
-"""The rows of a labeled set's files with numbered labels and without the rows that must not occur twice."""
+"""The rows of a dataset's files with numbered labels and without the rows that must not occur twice."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -77,7 +77,7 @@ def read_user_data(
 def dataset_of_rows(
     name: str, train: Sequence[LabeledRow], test: Sequence[LabeledRow], wording: Wording
 ) -> LabeledDataset:
-    """Return a labeled set of rows in memory; without `test`, the rows that a few-shot split leaves may be tested."""
+    """Return a dataset of rows in memory; without `test`, the rows that a few-shot split leaves may be tested."""
     if not train:
         raise InputError(f"{name}: no examples to learn from: give some")
     form, parts = own_form_and_halves(name, train, test, None, name, wording)

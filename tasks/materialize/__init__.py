@@ -1,1 +1,1 @@
-"""Stage `materialize`: draw tasks from the clusters and from labeled sets."""
+"""Stage `materialize`: draw tasks from the clusters and from datasets."""

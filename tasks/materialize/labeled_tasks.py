@@ -1,4 +1,4 @@
-"""Labeled sets as meta-training tasks: examples are grouped by k-means over their vectors, tasks drawn within a group.
+"""Datasets as meta-training tasks: examples are grouped by k-means over their vectors, tasks drawn within a group.
 
 MetaPT does so with Yelp-5 (ALGORITHM §7). A part of the examples of every group is put aside for validation tasks. The
 rows go to the same table as the anchor tasks, with the format `labeled`.
@@ -44,7 +44,7 @@ _SHOWN_FILES = 5
 def labeled_tasks(
     stage: Stage, counts: Mapping[tuple[str, str], int], folder: Path
 ) -> tuple[Record, list[ShardResult]]:
-    """Group the labeled sets and draw tasks from them; return the figures of each set, and the shards."""
+    """Group the datasets and draw tasks from them; return the figures of each set, and the shards."""
     wanted = {split: counts[LABELED, split] for split in SPLITS if (LABELED, split) in counts}
     if not wanted:
         return {}, []

@@ -1,4 +1,4 @@
-"""Stage `materialize`: anchor tasks from the clustered sentences, and tasks from labeled sets, as Parquet shards.
+"""Stage `materialize`: anchor tasks from the clustered sentences, and tasks from datasets, as Parquet shards.
 
 First the corpus becomes a pool: sentences by number, memory-mapped, and for each format their numbers by cluster (in
 DuckDB, `storage.pools.sentence_pool`). Then worker processes draw shards of tasks from the pool, each task by its own

@@ -57,7 +57,7 @@ class TaskReader:
         share: the part of each batch that is this rank's.
         partner: the tasks that may be partners for mixing; None for no partners.
         prefetch: number of steps tokenized ahead.
-        templates: templates of kinds that have their own (labeled sets).
+        templates: templates of kinds that have their own (datasets).
         varied: formats whose label words are drawn anew for each task and epoch.
         rewritten: formats whose tasks are rewritten as they are read (model.text.rewritten_tasks).
         cache_bytes: bytes of decoded row groups that are kept.

@@ -76,7 +76,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a training: the best θ and φ with their loss, and the loss of the starting prompt."""
+    """The result of a training: the best θ and φ with their loss, and the loss of the initial prompt."""
 
     arrays: Arrays
     best: Best
@@ -137,7 +137,7 @@ def train(job: Job, ranks: Ranks, told: Told, say: Callable[[str], None]) -> Tra
     best = run.trainer.best
     assert best is not None  # the last step is always validated
     if ranks.first and not best.loss < run.start_loss:
-        say(f"{run.training.variant}: no held-out loss was below that of the starting prompt ({run.start_loss:.4f})")
+        say(f"{run.training.variant}: no held-out loss was below that of the initial prompt ({run.start_loss:.4f})")
     return Trained(run.trainer.best_arrays, best, run.start_loss, run.trainer.step)
 
 

@@ -336,7 +336,7 @@ class ReportParams(ParamGroup):
         [], description="Columns of the table, in order; empty: all of tune"
     )
     paper_figures: Literal["t5-base", "flan-t5-xl"] | None = Field(
-        None, description="Backbone whose figures in the paper are shown next to ours; null: none"
+        None, description="Backbone whose scores in the paper are shown beside ours; null: none"
     )
     task_samples: Count = Field(3, description="Anchor tasks shown for each kind")
     cluster_samples: Count = Field(12, description="Clusters shown with their nearest sentences")

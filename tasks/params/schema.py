@@ -23,7 +23,7 @@ class AcquireParams(ParamGroup):
     backbone: Source = Field(description="The frozen sequence-to-sequence model")
     embedder: Source = Field(description="The sentence embedder, used where embed.model says so")
     corpus: dict[Name, Source] = Field(min_length=1, description="Unlabeled text, by a name of your choice")
-    datasets: dict[Name, Source] = Field({}, description="Labeled sets, by the name tune and materialize call them")
+    datasets: dict[Name, Source] = Field({}, description="Datasets, by the name tune and materialize call them")
 
 
 class NearDuplicateParams(ParamGroup):
@@ -120,10 +120,10 @@ class FormatMixParams(ParamGroup):
 
 
 class LabeledTaskParams(ParamGroup):
-    """Meta-training tasks made from labeled sets, beside the unlabeled ones."""
+    """Meta-training tasks made from datasets, beside the unlabeled ones."""
 
-    datasets: Annotated[list[Name], Distinct] = Field([], description="Labeled sets to make tasks of; empty: none")
-    groups: Count = Field(10, description="k-means groups a labeled set is split into, as MetaPT does")
+    datasets: Annotated[list[Name], Distinct] = Field([], description="Datasets to make tasks of; empty: none")
+    groups: Count = Field(10, description="k-means groups a dataset is split into, as MetaPT does")
     model: Literal["backbone", "embedder"] = Field(
         "backbone", description="Whose vectors are grouped: the backbone's encoder, or acquire.embedder"
     )

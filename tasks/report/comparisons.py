@@ -138,7 +138,7 @@ def difference_table(
     )
     seeds = {one.seeds for one in found.values()}
     examples = {one.examples for one in found.values()}
-    above = f"Above zero: {title} is better. Below each figure is its 95 % interval; bold if zero is outside of it."
+    above = f"Above zero: {title} is better. Below each difference is its 95 % interval; bold if zero is outside of it."
     paired = f"Paired by seed ({_range(seeds)}), few-shot draw and test example ({_range(examples)})."
     groups = [label(method).group for method in methods]
     breaks = frozenset(place for place in range(1, len(groups)) if groups[place] != groups[place - 1])

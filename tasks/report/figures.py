@@ -212,7 +212,7 @@ def training_losses(rows: Sequence[Row], held_out: Sequence[Row]) -> Figure | No
             "losses", _joined(rows, held_out), ("variant", "step", "query_loss", "support_loss", "held_out_loss")
         ),
         (
-            *((f"Lowest held-out loss: {best}. Step 0 is the starting prompt.",) if best else ()),
+            *((f"Lowest held-out loss: {best}. Step 0 is the initial prompt.",) if best else ()),
             *_left_out(rows, "variant"),
         ),
     )

@@ -1,4 +1,4 @@
-"""What a method gets wrong: confusion matrices, and the errors that it is surest of, with their text."""
+"""The mistakes of a method: confusion matrices, and the errors that it is surest of, with their text."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

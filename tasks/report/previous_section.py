@@ -1,4 +1,4 @@
-"""The section that compares this run with the one before it: figures and parameters that differ."""
+"""The section that compares this run with the one before it: scores and parameters that differ."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ def previous_section(data: ReportData) -> list[Section]:
     lead = f"The report before this one was made at {previous.time[:19].replace('T', ' ')} UTC{commit}."
     parts: list[Part] = []
     if previous.metrics is None:
-        parts.append(Note("Its figures are no longer in DVC's cache: `supmer gc` removed them."))
+        parts.append(Note("Its scores are no longer in DVC's cache: `supmer gc` removed them."))
     else:
         table = _figures(previous.metrics, data.metrics)
-        parts.append(table or Note("All its figures are the same."))
+        parts.append(table or Note("All its scores are the same."))
     parts.append(_parameters(data) or Note("No parameter has changed since."))
     return [Section("previous", "Since the previous run", lead, tuple(parts))]
 
@@ -46,7 +46,7 @@ def _figures(before: dict[str, Any], now: dict[str, Any]) -> Table | None:
         Column("experiment"), Column("tested on"), Column("method"), Column("before, %", numeric=True),
         Column("now, %", numeric=True), Column("change, points", numeric=True),
     )  # fmt: skip
-    note = (f"{same:,} further figures are the same.",) if same else ()
+    note = (f"{same:,} further scores are the same.",) if same else ()
     caption = "Accuracies that differ from those of the previous run."
     return Table("previous-figures", caption, columns, tuple(rows), Origin(command="dvc metrics diff"), notes=note)
 

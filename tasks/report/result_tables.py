@@ -1,4 +1,4 @@
-"""The result tables in the paper's form: mean with deviation, best in bold, average, and the paper's figure beside."""
+"""The result tables in the paper's form: mean with deviation, best in bold, average, and the paper's score beside."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -221,7 +221,7 @@ def _notes(
     notes.extend(_tested_on(names, scores))
     if report.paper_figures:
         notes.append(
-            f"Small figures: the paper's, for {PAPER_NAMES[report.paper_figures]}, where it has the dataset and method."
+            f"Small: the paper's scores, for {PAPER_NAMES[report.paper_figures]}, where it has the dataset and method."
             if any((label(method).paper_name, name) in paper for method in methods for name in names)
             else f"The paper has none of these datasets for {PAPER_NAMES[report.paper_figures]}."
         )
@@ -259,7 +259,7 @@ def _tested_on(names: Sequence[str], scores: Scores) -> list[str]:
     else:
         tested = ", ".join(f"{count:,} examples of {name}" for name, count in counts.items())
     error = max(sqrt(score * (100 - score) / examples) for _, score, examples in tests)
-    return [f"Tested on {tested}, whose choice alone gives a figure a standard error of up to {error:.1f} points."]
+    return [f"Tested on {tested}, whose choice alone gives a score a standard error of up to {error:.1f} points."]
 
 
 def result_metrics(rows: Sequence[Row], tune: TuneParams) -> dict[str, Any]:

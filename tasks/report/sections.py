@@ -169,7 +169,7 @@ def _results(data: ReportData, tables: Sequence[Table]) -> Section:
     if data.params.report.paper_figures is None:
         known = " and ".join(PAPER_NAMES.values())
         parts.append(
-            Note(f"The paper's figures are not shown: they are for {known}, and `report.paper_figures` names neither.")
+            Note(f"The paper's scores are not shown: they are for {known}, and `report.paper_figures` names neither.")
         )
     return Section("results", "Results", "", tuple(parts))
 

@@ -30,12 +30,12 @@ def backbone_about(
     """Return the source and the hash of a backbone, as the tuned prompt will name it.
 
     A folder that a user names may hold more than the model; the hash is then the one in the description of the
-    starting prompt.
+    initial prompt.
 
     Args:
         source: the backbone.
         start: the start of a prompt, if one is tuned.
-        prompt: the folder of the starting prompt, if there is one.
+        prompt: the folder of the initial prompt, if there is one.
         given: the model's folder, if the user named it.
     """
     artifact = start.artifact if start else None
@@ -55,7 +55,7 @@ def workspace_embedder(root: Path) -> Embedder:
 
 
 def template_form(start: Start | None, otherwise: str) -> str:
-    """Return the form of the templates that the starting prompt was learned with, or `otherwise`."""
+    """Return the form of the templates that the initial prompt was learned with, or `otherwise`."""
     about = start.artifact.about if start and start.artifact else {}
     training, downstream = (
         part if isinstance(part := about.get(key), dict) else {} for key in ("training", "downstream")

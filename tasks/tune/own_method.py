@@ -19,7 +19,7 @@ class OwnMethod:
         module: the module that tunes and evaluates.
         start: the start of a prompt; None for a method that trains something else.
         start_name: the name of the start in messages.
-        prompt: the folder of the starting prompt, if there is one.
+        prompt: the folder of the initial prompt, if there is one.
         row: the name of the row of the table, "" for a prompt of the user's.
     """
 

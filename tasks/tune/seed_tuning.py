@@ -1,4 +1,4 @@
-"""Tuning of a prompt on one labeled set by one method: all seeds and learning rates together, resumable at any step."""
+"""Tuning of a prompt on one dataset by one method: all seeds and learning rates together, resumable at any step."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""A labeled set in the tokens of one backbone: its template, its label tokens, its examples."""
+"""A dataset in the tokens of one backbone: its template, its label tokens, its examples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

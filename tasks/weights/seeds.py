@@ -33,7 +33,7 @@ _RATES, _RECORD, _RESULTS = "rates.json", "record.json", "results"
 
 
 class Trained(Protocol):
-    """What a method trains, and the form in which its result is kept."""
+    """The weights that a method trains, and the form in which its result is kept."""
 
     @property
     def job(self) -> TuningJob:

@@ -1,4 +1,4 @@
-"""Labeled sets as folders for tests: files of every kind, in the layout of the sources."""
+"""Datasets as folders for tests: files of every kind, in the layout of the sources."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Labeled sets of made-up sentences, learned prompts, and a workspace in which stage `tune` can be run."""
+"""Datasets of made-up sentences, learned prompts, and a workspace in which stage `tune` can be run."""
 
 import random
 import shutil
@@ -34,7 +34,7 @@ PROTOCOL = {"shots": 4, "seeds": [10, 20], "batch_size": 5, "epochs": 2, "evalua
 
 
 def furnish(folder, sets=("first",)):
-    """Write the models and labeled sets that tuning reads; return the folder."""
+    """Write the models and datasets that tuning reads; return the folder."""
     save_models(folder / "models")
     write_sets(folder / "sets", sets)
     return folder

@@ -248,7 +248,7 @@ class TestTrace:
     def test_a_labeled_example_is_followed_to_its_set(self, supmer):
         code, out, _ = supmer("trace", "labeled-train-000000/s03")
         assert code == 0
-        assert "labeled set stars, row 3 of its training files" in out.splitlines()
+        assert "dataset stars, row 3 of its training files" in out.splitlines()
         assert "  source    path:stars, licence MIT" in out.splitlines()
 
     def test_a_labeled_example_is_followed_to_the_row_of_its_file(self, supmer, workspace):

@@ -36,7 +36,7 @@ def s3(storage, monkeypatch):
 
 @pytest.fixture
 def remote(workspace, s3, prefect_api):
-    """A workspace whose corpus and one labeled set are in a bucket."""
+    """A workspace whose corpus and one dataset are in a bucket."""
     for path in sorted((workspace.root / "texts").iterdir()):
         s3.upload_file(str(path), "texts", f"corpus/deep/{path.name}")
     s3.upload_file(str(workspace.root / "labels.csv"), "texts", "labels.csv")

@@ -1,4 +1,4 @@
-"""Labeled sets as multiple choice: options with letters in both forms, for any number of labels."""
+"""Datasets as multiple choice: options with letters in both forms, for any number of labels."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tasks against what lies beside the datasets: the order of their rows, their number, the files of labeled sets."""
+"""Tasks against what lies beside the datasets: the order of their rows, their number, the files of datasets."""
 
 import orjson
 import pyarrow as pa

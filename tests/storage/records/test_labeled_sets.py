@@ -1,4 +1,4 @@
-"""Labeled sets are read whatever their kind of file, and what is wrong is refused with its place."""
+"""Datasets are read whatever their kind of file, and what is wrong is refused with its place."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq

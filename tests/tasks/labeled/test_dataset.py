@@ -1,4 +1,4 @@
-"""Labeled sets become examples, whatever their source; bad rows are refused with their place."""
+"""Datasets become examples, whatever their source; bad rows are refused with their place."""
 
 import os
 import subprocess

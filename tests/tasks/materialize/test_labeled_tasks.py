@@ -1,4 +1,4 @@
-"""Labeled sets as tasks: grouped, balanced, held apart, alone or beside the unlabeled ones."""
+"""Datasets as tasks: grouped, balanced, held apart, alone or beside the unlabeled ones."""
 
 from collections import Counter
 from pathlib import Path
@@ -28,7 +28,7 @@ TESTED = {"test.jsonl": b'{"text": "for testing", "label": 0}\n'}  # with it, tu
 
 
 def write_sets(root, **sets):
-    """Put folders of files in place as acquired labeled sets."""
+    """Put folders of files in place as acquired datasets."""
     sources = []
     for name, files in sets.items():
         folder = root / "inputs" / name

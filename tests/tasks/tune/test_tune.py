@@ -31,7 +31,7 @@ METATRAIN = {"prompt_tokens": 3, "variants": ["supmer", "without-mgr", "ppt"]}
 
 @pytest.fixture(scope="module")
 def furniture(tmp_path_factory):
-    """Models, labeled sets and learned prompts."""
+    """Models, datasets and learned prompts."""
     folder = tmp_path_factory.mktemp("furniture")
     furnish(folder, SETS)
     write_sets(folder / "sets", ["pairs"], labels=3, pairs=True)
