@@ -1,5 +1,6 @@
 """Signs of life: work that prints nothing for two seconds says what it is doing."""
 
+import os
 import sys
 import threading
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 QUIET_SECONDS = 2.0  # silence after which a line is printed
+SILENCE = "SUPMER_QUIET_SECONDS"  # environment variable: another length of that silence
 LONGEST_PAUSE = 60.0  # between two lines about the same work
 
 Say = Callable[[str], None]
@@ -24,12 +26,12 @@ class SignsOfLife:
         """Start with the work `what`; `say` prints a line."""
         self._what, self._say = what, say
         self._began = self._spoken = time.monotonic()
-        self._pause = QUIET_SECONDS
+        self._pause = self._quiet = _quiet_seconds()
         self._hushed = False
 
     def spoke(self) -> None:
         """Note that a line was printed: the silence begins anew."""
-        self._spoken, self._pause = time.monotonic(), QUIET_SECONDS
+        self._spoken, self._pause = time.monotonic(), self._quiet
 
     def still(self, what: str) -> None:
         """Change the words for the same work."""
@@ -60,8 +62,15 @@ class SignsOfLife:
         if self._hushed or now - self._spoken < self._pause:
             return
         took = now - self._began
-        self._say(self._what if took < 2 * QUIET_SECONDS else f"{self._what}: {took:.0f} s so far")
-        self._spoken, self._pause = now, min(2.5 * self._pause, LONGEST_PAUSE)
+        self._say(self._what if took < 2 * self._quiet else f"{self._what}: {took:.0f} s so far")
+        self._spoken, self._pause = now, min(2.5 * self._pause, max(LONGEST_PAUSE, self._quiet))
+
+
+def _quiet_seconds() -> float:
+    try:
+        return max(float(os.environ[SILENCE]), 0.1)
+    except (KeyError, ValueError):
+        return QUIET_SECONDS
 
 
 @contextmanager

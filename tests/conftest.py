@@ -14,6 +14,7 @@ from flows.server.access import SERVER_KEY
 from flows.server.kept_server import reserve, start_kept
 from flows.server.run_server import LEAN
 from flows.workspace import QUIET
+from storage.signs_of_life import SILENCE
 from support.made_once import made_once
 from support.workspaces import KEY
 
@@ -23,6 +24,8 @@ READY_SECONDS = 300  # the first start migrates a database, and other tests may 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Tests start hundreds of Python processes: without bytecode each would compile our modules anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# On a busy machine any command may be silent for seconds: the line about that must not appear in what tests compare.
+os.environ[SILENCE] = "3600"
 sys.dont_write_bytecode = False
 
 TESTS = Path(__file__).parent

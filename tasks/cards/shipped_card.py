@@ -57,7 +57,7 @@ def _sources(record: Record) -> str:
 def _scores(scores: Sequence[Record]) -> str:
     """Return a table with a row for each method and a column for each test, mean and deviation over seeds."""
     if not scores:
-        return "None: no labeled set was tuned in the workspace that made it."
+        return "None: no dataset was tuned in the workspace that made it."
     columns = list(dict.fromkeys((row["dataset"], row["tested_on"], row["shots"]) for row in scores))
     cells = {(row["method"], row["dataset"], row["tested_on"], row["shots"]): row for row in scores}
     titles = [_column(*column) for column in columns]

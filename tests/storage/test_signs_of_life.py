@@ -1,6 +1,13 @@
 """Signs of life: silent work says what it does, work that prints does not."""
 
-from storage.signs_of_life import LONGEST_PAUSE, QUIET_SECONDS, SignsOfLife, doing
+import pytest
+
+from storage.signs_of_life import LONGEST_PAUSE, SILENCE, QUIET_SECONDS, SignsOfLife, doing
+
+
+@pytest.fixture(autouse=True)
+def usual_silence(monkeypatch):
+    monkeypatch.delenv(SILENCE)
 
 
 def signs_and_lines(what="run: hashing"):
@@ -49,6 +56,15 @@ def test_the_work_is_named_by_what_is_done_now_and_nothing_is_said_beside_a_bar(
         signs.look(beginning(signs) + 100)
     signs.look(beginning(signs) + 2.1)
     assert lines == ["tune: 3 of 10 epochs", "tune: at work"]
+
+
+def test_the_environment_sets_another_silence(monkeypatch):
+    monkeypatch.setenv(SILENCE, "30")
+    signs, lines = signs_and_lines()
+    signs.look(beginning(signs) + 29)
+    assert lines == []
+    signs.look(beginning(signs) + 31)
+    assert lines == ["run: hashing"]
 
 
 def test_short_work_says_nothing(capfd):

@@ -4,6 +4,7 @@ import pytest
 
 from flows.run import console
 from flows.run.console import Bar, ConsoleReporter
+from storage.signs_of_life import SILENCE
 
 
 class Clock:
@@ -52,7 +53,8 @@ def test_one_unit_is_singular(clock):
     assert lines_of(clock, 1, "seeds", [6]) == ["tune: tune: 1 of 1 seed"]
 
 
-def test_silent_work_names_its_progress_and_what_is_loading(capsys):
+def test_silent_work_names_its_progress_and_what_is_loading(capsys, monkeypatch):
+    monkeypatch.delenv(SILENCE)
     with ConsoleReporter().alive("tune: at work") as reporter, reporter.progress("tune: tune", 10, "epochs") as bar:
         bar.note("movies/pt: loading torch and the backbone")
         reporter.signs.look(reporter.signs._spoken + 2.1)

@@ -263,7 +263,7 @@ def test_the_tables_say_how_many_examples_were_tested_and_what_their_choice_is_w
     even = [row | {"score": row["score"] and 0.5, "examples": 100} for row in score_rows({"supmer": 0.5})]
     run(furnish(tmp_path / "even", scores=even))
     text = markdown(tmp_path / "even")
-    error = "whose choice alone gives a figure a standard error of up to 5.0 points."
+    error = "whose choice alone gives a score a standard error of up to 5.0 points."
     assert f"Tested on 100 test examples, {error}" in text
     assert f"Tested on 100 test examples of each, {error}" in text
     uneven = [row | {"examples": 400 if row["tested_on"] == "movies" else 100} for row in even]
