@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.signs_of_life import LONGEST_PAUSE, SILENCE, QUIET_SECONDS, SignsOfLife, doing
+from storage.signs_of_life import LONGEST_PAUSE, QUIET_SECONDS, SILENCE, SignsOfLife, doing
 
 
 @pytest.fixture(autouse=True)
