@@ -66,10 +66,10 @@ def command(  # noqa: PLR0913 - one argument for each option
     """
     silence()
     examples, labels = _read(prompt, data, texts, label)
-    from model.tuning.classifier import PromptedClassifier
-
     click.echo(f"evaluate: {counted(len(examples), 'example')}; loading the model", err=True)
-    with doing("evaluate: loading the model"), warnings.catch_warnings():
+    with doing("evaluate: loading torch and the model"), warnings.catch_warnings():
+        from model.tuning.classifier import PromptedClassifier
+
         warnings.simplefilter("ignore", UserWarning)
         classifier = PromptedClassifier.from_pretrained(
             prompt, backbone, any_backbone=any_backbone, precision=precision or "auto"

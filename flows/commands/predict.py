@@ -111,12 +111,12 @@ def command(
     _check_output(output)
     wanted = Wanted(fields=_fields(prompt, text), **rest)
     _check_start(wanted, prompt, backbone)
-    from model.device import device  # torch from here on: a typo has been answered by now
-    from model.t5.precision import choose
-    from model.tuning.classifier import PromptedClassifier
+    with doing("predict: loading torch and the model"), warnings.catch_warnings():
+        from model.device import device  # torch from here on: a typo has been answered by now
+        from model.t5.precision import choose
+        from model.tuning.classifier import PromptedClassifier
 
-    choice = choose(precision or "auto", device())
-    with doing("predict: loading the model"), warnings.catch_warnings():
+        choice = choose(precision or "auto", device())
         warnings.simplefilter("ignore", UserWarning)  # it is printed below
         classifier = PromptedClassifier.from_pretrained(
             prompt, backbone, any_backbone=any_backbone, precision=choice.precision

@@ -14,6 +14,7 @@ from model.text.templates import Form
 from storage import paths
 from storage.counts import counted
 from storage.errors import InputError
+from storage.signs_of_life import doing
 from tasks.methods import INITIALIZATIONS, METHODS
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> N
     params = overlaid(root, settings)[0]
     plain = _read(options, words, params)
     _check(root, params, options, plain)
-    own, choice = _own(root, params, options, plain)
+    with doing("tune: loading torch and hashing the backbone"):
+        own, choice = _own(root, params, options, plain)
     click.echo(f"{plain.name}: {_counted(plain)}; {_started(own)}, {choice}")
     for warning in filter(None, (choice.warning, *_word_warnings(own))):
         click.echo(f"warning: {warning}", err=True)

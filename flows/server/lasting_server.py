@@ -27,6 +27,7 @@ from flows.server.prefect_home import HOME
 from flows.workspace import private_folder
 from storage import paths
 from storage.atomic import write_bytes
+from storage.signs_of_life import doing
 
 ANNOUNCEMENT = paths.SERVER
 GOODBYE_SECONDS = 1.5
@@ -98,7 +99,8 @@ def start_lasting_server(root: Path, port: int) -> Lasting:
     )
     lasting = Lasting(root, server)
     try:
-        server.wait_until_ready()
+        with doing("starting Prefect's server"):
+            server.wait_until_ready()
     except BaseException:
         lasting.leave()
         raise

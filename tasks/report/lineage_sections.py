@@ -5,8 +5,9 @@ import json
 from storage import paths
 from storage.counts import counted
 from storage.lineage.stage_runs import StageFacts
+from storage.queries.report_queries import Row
 from storage.sources.source import AcquiredSource
-from tasks.methods import SUPMER, label
+from tasks.methods import METHODS, SUPMER, in_order, label
 from tasks.report.data import ReportData
 from tasks.report.page.colours import style_of
 from tasks.report.page.parts import (
@@ -211,10 +212,15 @@ def _prompt_table(data: ReportData) -> Table:
             short_hash(row["tuned_hash"]),
             words(row["status"]),
         )
-        for row in data.rows["prompts"]
+        for row in sorted(data.rows["prompts"], key=_method_order)
     )
     caption = "Prompts: the start, and what was tuned from it with the learning rate that validation chose."
     return Table("prompts", caption, columns, rows, Origin((data.queries["prompts"],)))
+
+
+def _method_order(row: Row) -> tuple[str, int, int, int]:
+    """Return the place of a tuned prompt: by dataset, then by the order of the methods in the other tables."""
+    return row["dataset"], in_order([*METHODS, row["method"]]).index(row["method"]), row["shots"], row["seed"]
 
 
 def _parameter_table(data: ReportData) -> Table:
