@@ -22,7 +22,17 @@ import psutil
 from records import Record, Row
 
 ROOT = Path(__file__).resolve().parents[1]
-CLONED = (".dvc", ".dvcignore", ".gitignore", "dvc.yaml", "forgotten.csv", "inputs.yaml", "params.yaml", "profiles")
+CLONED = (
+    ".dvc",
+    ".dvcignore",
+    ".gitignore",
+    "dvc.yaml",
+    "forgotten.csv",
+    "inputs.yaml",
+    "params.yaml",
+    "profiles",
+    "prompts",
+)
 CODE = ("flows", "model", "storage", "tasks")
 SUPMER = str(Path(sys.executable).parent / "supmer")
 _POLL = 0.2
