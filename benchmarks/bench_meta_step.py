@@ -340,7 +340,9 @@ def matmul_rate(case: Problem) -> float:
     return 2 * rows * width * 4 * width / statistics.median(each)
 
 
-def report(shape: str, kind: str, tasks: int, examples: int, passes: int, record: Record) -> None:
+def report(
+    shape: str, kind: str, tasks: int, examples: int, passes: int, record: Record, *, only_times: bool = False
+) -> None:
     """Measure one shape and kind, and print the results."""
     low, high = LENGTHS[kind]
     print(f"{shape}, {kind}: {tasks} tasks of 2 × {examples} examples of {low} to {high} tokens", flush=True)
@@ -348,6 +350,11 @@ def report(shape: str, kind: str, tasks: int, examples: int, passes: int, record
     step_of(OURS)(problem(shape, kind, 1, 1))
     samples, results = times(case, passes)
     clock, processor = ({name: statistics.median(both[which]) for name, both in samples.items()} for which in (0, 1))
+    if only_times:
+        print_times(kind, samples)
+        for name, (seconds, cpu_seconds) in samples.items():
+            record.add(step=name, **_size(shape, kind, tasks, examples), seconds=seconds, cpu_seconds=cpu_seconds)
+        return
     rate = matmul_rate(case)
     print(f"  ours and the reference, first order, relative differences: {equality(results[OURS], results[REFERENCE])}")
     print(f"  the same for one task in float64: {equality_in_doubles(shape, kind)}")
@@ -394,13 +401,25 @@ def report(shape: str, kind: str, tasks: int, examples: int, passes: int, record
         flush=True,
     )
     for name, (seconds, cpu_seconds) in samples.items():
-        size = {"shape": shape, "kind": kind, "tasks": tasks, "examples": examples, "threads": torch.get_num_threads()}
         figures = {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mb": peaks[name][0]}
-        record.add(step=name, **size, **figures, peak_over_model_mb=peaks[name][1])
+        record.add(step=name, **_size(shape, kind, tasks, examples), **figures, peak_over_model_mb=peaks[name][1])
     record.add(
         step="products", shape=shape, kind=kind, flops=flops, reference_flops=theirs, plain_flops_per_second=rate,
         steps_per_second={"1": alone, "2": together},
     )  # fmt: skip
+
+
+def print_times(kind: str, samples: Samples) -> None:
+    """Print how many times as fast as the reference each step is."""
+    reference = [statistics.median(seconds) for seconds in samples[REFERENCE]]
+    for name, both in samples.items():
+        faster = [base / statistics.median(seconds) for base, seconds in zip(reference, both, strict=True)]
+        aim = f", aim {LOW_AIMS[kind]:g}" if name == next(iter(LOW), None) else ""
+        print(f"  {name:30} {faster[0]:5.2f} × as fast by the clock, {faster[1]:5.2f} × by processor time{aim}")
+
+
+def _size(shape: str, kind: str, tasks: int, examples: int) -> dict[str, Any]:
+    return {"shape": shape, "kind": kind, "tasks": tasks, "examples": examples, "threads": torch.get_num_threads()}
 
 
 def cosine(one: Tensor, other: Tensor) -> float:
@@ -422,6 +441,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, help="examples per support set and per query set")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--quick", action="store_true", help="2 tasks of 2 × 16 examples, d256 and sp only")
+    parser.add_argument("--only-times", action="store_true", help="no memory, ranks and operations: much shorter")
     parser.add_argument(
         "--rank", action="store_true", help="run as one of torchrun's processes and print steps per second"
     )
@@ -445,7 +465,8 @@ def main() -> None:
     for shape in shapes:
         for kind in kinds:
             tasks, examples = SIZES[shape]
-            report(shape, kind, options.tasks or tasks, options.examples or examples, options.passes, record)
+            size = (options.tasks or tasks, options.examples or examples)
+            report(shape, kind, *size, options.passes, record, only_times=options.only_times)
     record.write()
 
 

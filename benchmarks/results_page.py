@@ -162,7 +162,7 @@ STAGES = ("sample", "cluster", "materialize")
 def meta_step() -> str:
     """Return the table of meta steps against the released structure."""
     records, rows = rows_of("meta_step", "shape", "kind", "tasks", "examples", "threads", "step")
-    shown = [line for *_, line in _meta_steps(rows)]
+    shown = list(_meta_steps(rows))
     columns = (
         "model, kind",
         "tasks × examples, threads",
@@ -174,22 +174,17 @@ def meta_step() -> str:
     return part(records, columns, shown)
 
 
-def _meta_steps(rows: dict[tuple[Any, ...], Row]) -> Iterator[tuple[tuple[Any, ...], float, float, tuple[str, ...]]]:
-    """Yield the key, the speed and the memory relative to the reference, and the line of each step."""
+def _meta_steps(rows: dict[tuple[Any, ...], Row]) -> Iterator[tuple[str, ...]]:
+    """Yield the line of each step, with its speed and its memory relative to the reference."""
     for key, row in rows.items():
         shape, kind, tasks, examples, threads, step = key
         if step == "products":
             continue
         reference = rows[*key[:-1], "reference"]
         faster = middle(reference, "seconds") / middle(row, "seconds")
-        memory = row["peak_mb"] / reference["peak_mb"]
+        memory = f"{row['peak_mb'] / reference['peak_mb']:.3f}" if "peak_mb" in row else ""
         size = f"{tasks} × {examples}, {threads}"
-        yield (
-            key,
-            faster,
-            memory,
-            (f"{shape}, {kind}", size, step, f"{middle(row, 'seconds'):.2f} s", f"{faster:.2f}", f"{memory:.3f}"),
-        )
+        yield f"{shape}, {kind}", size, step, f"{middle(row, 'seconds'):.2f} s", f"{faster:.2f}", memory
 
 
 def minhash() -> str:
