@@ -27,6 +27,7 @@ OUTPUTS = [
     paths.CURVES,
     paths.PREDICTIONS,
     paths.SCORES,
+    paths.TESTED_EXAMPLES,
     paths.TUNE_METRICS,
     paths.TUNE_PLOTS,
 ]

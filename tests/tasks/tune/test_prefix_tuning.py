@@ -14,11 +14,18 @@ from storage.prompts.prefix_artifact import is_prefixes, prefixes_hash, read_pre
 from storage.prompts.prompt_artifact import read_prompt
 from support.meta_examples import bart
 from support.training_room import save_backbone
-from support.tuned_methods import assert_resumed_to_the_same_bytes, classified, rooms, stored_predictions
+from support.tuned_methods import (
+    assert_resumed_to_the_same_bytes,
+    classified,
+    die_in_training,
+    rooms,
+    stored_predictions,
+)
 from support.tuning_room import run_tune as run
 from support.vector_corpus import contents
 from tasks.params.learning_schema import PLACES
 from tasks.peft.exchange import export_adapter
+from tasks.tune import stage as tune
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -114,6 +121,14 @@ def test_another_kind_of_backbone_is_refused_by_name(corpus, monkeypatch):
 
 def test_after_a_kill_the_same_bits(corpus):
     assert_resumed_to_the_same_bytes(corpus, 3, Tuner)
+
+
+def test_checkpoints_of_one_precision_are_not_continued_in_the_other(corpus):
+    chosen = {"methods": ["p-tuning-v2"]}
+    die_in_training(corpus, 3, Tuner, precision="float32", **chosen)
+    assert list((corpus.root / tune.WORK).rglob("step-*"))
+    run(corpus, precision="bfloat16", **chosen)
+    assert not any("continuing from step" in line for line in corpus.said)
 
 
 def test_the_places_of_the_parameters_are_those_of_the_model():
