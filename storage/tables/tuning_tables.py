@@ -24,6 +24,8 @@ SCORES = pa.schema(
         ("chosen", pa.bool_()),
         ("metric", pa.string()),
         ("score", pa.float64()),
+        ("macro_f1", pa.float64()),  # mean of the labels' F1
+        ("majority_share", pa.float64()),  # of the most frequent label among the test examples
         ("validation_score", pa.float64()),
         ("best_step", pa.int32()),
         ("steps", pa.int32()),

@@ -16,6 +16,7 @@ from storage.errors import InputError
 from storage.file_lock import turn
 from storage.sources.source import read_manifest
 from storage.tables.tuning_tables import PREDICTIONS, write_table
+from tasks.evaluate.classification import summary
 from tasks.labeled.dataset import LabeledDataset, domain_examples, read_dataset, test_examples
 from tasks.methods import METHODS
 from tasks.stage.contract import Record
@@ -117,7 +118,9 @@ def test_method(payload: Record, folder: Path) -> Record:
     origin = {name: row[name] for name in ("dataset", "tested_on", "method")}
     rows = [row | named(prediction, dataset.form.labels) for prediction in evaluated.rows()]
     write_table(folder / "predictions.parquet", PREDICTIONS, rows, origin)
-    return {
+    labels = [example.label for example in test_set.examples]
+    measured = summary(labels, evaluated.scores.predicted.tolist(), len(dataset.form.labels))
+    return measured | {
         "score": evaluated.score,
         "examples": len(test_set.examples),
         "metric": dataset.form.metric,

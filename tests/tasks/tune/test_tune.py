@@ -7,6 +7,7 @@ from dataclasses import replace
 import duckdb
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score
 
 from storage import paths
 from storage.errors import InputError
@@ -56,6 +57,19 @@ def query(corpus, text):
 
 def tuned_jobs(corpus):
     return [name.removeprefix("tune-") for name in corpus.done if not name.startswith("tune-seed")]
+
+
+def test_scores_have_macro_f1_and_the_share_of_the_most_frequent_label(corpus):
+    run(corpus, methods=["zero-shot", "pt"])
+    tested = query(corpus, "SELECT macro_f1, majority_share, method, seed FROM scores WHERE score IS NOT NULL")
+    assert len(tested) == 3
+    for measured, share, method, seed in tested:
+        seeded = "" if seed is None else f"AND seed = {seed}"
+        pairs = query(corpus, f"SELECT label, predicted FROM predictions WHERE method = '{method}' {seeded}")
+        labels, predicted = zip(*pairs, strict=True)
+        assert measured == pytest.approx(f1_score(labels, predicted, average="macro"))
+        assert share == pytest.approx(max(map(labels.count, labels)) / len(labels))
+    assert query(corpus, "SELECT count(macro_f1) FROM scores WHERE score IS NULL") == [(0,)]
 
 
 def test_every_score_can_be_traced_to_its_predictions_by_sql(corpus):
