@@ -17,6 +17,7 @@ from storage.signs_of_life import doing
 
 VERBS = {
     "run": "run the pipeline or some of its stages, and say why each ran or did not run",
+    "join": "train on this node together with a run on another",
     "ui": "open Prefect's interface to the runs of this workspace in a browser",
     "serve": "run the pipeline on a schedule",
     "status": "show which stages are fresh, which are not, and why",

@@ -81,6 +81,22 @@ def place_options(command: _Command) -> _Command:
     return command
 
 
+def node_options(command: _Command) -> _Command:
+    """Add the options for training on several nodes to a command: `nodes`, `rendezvous`."""
+    for option in (
+        click.option(
+            "--rendezvous",
+            metavar="HOST:PORT",
+            help="Address of this node at which the others find it (`supmer join HOST:PORT`).",
+        ),
+        click.option(
+            "--nodes", type=click.IntRange(1), show_default="1", help="Nodes that train a prompt or a model together."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def accept_settings(command: click.Command) -> click.Command:
     """Let a command that reads no parameters accept `-S` too: the setting is checked and otherwise ignored.
 

@@ -27,6 +27,7 @@ PLUMBING = {
     "storage/file_lock.py",
     "storage/unpacking.py",
     "tasks/params",
+    "tasks/stage/nodes.py",
     "tasks/stage/progress.py",
 }
 CONTRACT = "tasks/stage/contract.py"

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flows.commands.join import takes_part
 from flows.completion import stage_names
 from flows.dvc_state.local_inputs import in_columns, is_listing
 from flows.dvc_state.recovery import mend
 from flows.lock import workspace_lock
-from flows.options import PARAMS_FILE, place_options, print_json, set_option, stage_option
+from flows.options import PARAMS_FILE, node_options, place_options, print_json, set_option, stage_option
 from flows.retries import Retries, retry_options
 from flows.run.outcome import Outcome
 from flows.run.session import Session, open_session
@@ -23,6 +24,7 @@ from flows.workspace import enter
 from storage import paths
 from storage.errors import InputError
 from tasks.stage.contract import RANKS
+from tasks.stage.nodes import hosted, wanted_group
 
 if TYPE_CHECKING:
     from flows.dvc_state.dag import Node, Pipeline
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--cost", is_flag=True, help="With --dry-run: estimate what the stages that would run cost here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON; progress goes to standard error.")
 @place_options
+@node_options
 @retry_options(times=0, seconds=10)
 @set_option
 def command(  # noqa: PLR0913, PLR0917 - one argument for each option
@@ -51,6 +54,8 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
     address: str | None,
     workers: int,
     ranks: int | None,
+    nodes: int | None,
+    rendezvous: str | None,
     retries: int,
     retry_delay: float,
     settings: tuple[str, ...],
@@ -64,6 +69,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
       supmer run --force sample --dry-run    what that would do
       supmer run --dry-run --cost            and how long it would take
       supmer run metatrain --ranks 2         train with two processes
+      supmer run metatrain --nodes 2 --rendezvous 10.0.0.1:29400   with `supmer join 10.0.0.1:29400` there
       supmer run --retries 3                 try a failed stage again, from its finished shards
       supmer run --json | jq '.[].verdict'   what became of each stage, for a program
       supmer run -S sample.budget_mb=5       change a parameter (kept in params.yaml), then run
@@ -72,10 +78,13 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
         raise click.UsageError("--cost goes with --dry-run.")
     if dry_run:
         session = open_session(settings, keep=False)
-        nodes = _chosen(session.pipeline, stages, start, end, forced)
-        _say_plan(session, nodes, forced, cost=cost, as_json=as_json)
+        chosen = _chosen(session.pipeline, stages, start, end, forced)
+        _say_plan(session, chosen, forced, cost=cost, as_json=as_json)
         return
     root = enter()
+    group = wanted_group(nodes, rendezvous)
+    if takes_part(group):
+        return
     from flows.dvc_state.dag import Pipeline
 
     aside = redirect_stdout(sys.stderr) if as_json else nullcontext()
@@ -85,18 +94,20 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
         if settings:  # refuse wrong stages before the settings are written
             _chosen(Pipeline(root), stages, start, end, forced)
         session = open_session(settings, keep=True)
-        nodes = _chosen(session.pipeline, stages, start, end, forced)
-        outcomes = [] if forced or lock.dead else _all_fresh(session, nodes)
+        chosen = _chosen(session.pipeline, stages, start, end, forced)
+        outcomes = [] if forced or lock.dead else _all_fresh(session, chosen)
         fresh = bool(outcomes)
         if fresh:
             _tell_all(outcomes)
         else:
-            if ranks:
-                os.environ[RANKS] = str(ranks)  # for the process that trains, on whatever machine
+            os.environ[RANKS] = str(
+                ranks or os.environ.get(RANKS, "")
+            )  # for the process that trains, on whatever machine
             from flows.run.runner import Places, run_here
 
             places = Places(workers, runner, address)
-            outcomes = run_here(session, lock, nodes, frozenset(forced), places, Retries(retries, retry_delay))
+            with hosted(group):
+                outcomes = run_here(session, lock, chosen, frozenset(forced), places, Retries(retries, retry_delay))
     if as_json:
         print_json([outcome.as_json() for outcome in outcomes])
     if not fresh:

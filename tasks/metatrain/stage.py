@@ -23,6 +23,7 @@ from storage.vectors.sentence_vectors import file_hashes, model_hash
 from tasks.cards.prompt_card import prompt_card
 from tasks.metatrain.variants import Training, trainings
 from tasks.stage.contract import RANKS, SHARD_STORE, Record, Shard, Stage
+from tasks.stage.nodes import GROUP, Group
 from tasks.stage.precision import say_restarts, stage_precision
 
 WORK = SHARD_STORE / "metatrain" / "checkpoints"  # in the shard store, which drops unfinished work no longer wanted
@@ -77,6 +78,7 @@ def _shard(stage: Stage, source: AcquiredSource, training: Training, side_by_sid
         },
         "work": str(stage.root / WORK),
         "ranks": os.environ.get(RANKS, ""),
+        "group": os.environ.get(GROUP, ""),
         "threads": max(len(os.sched_getaffinity(0)) // side_by_side, 1),
         "checkpoint_steps": params.checkpoint_steps,
         "checkpoint_seconds": params.checkpoint_seconds,
@@ -105,11 +107,12 @@ def train_variant(payload: Record, folder: Path) -> Record:
     told = {name: payload[name] for name in ("training", "seed", *HINTS)} | payload["paths"]
     job = Job.from_json(told | {"key": key, "work": str(Path(payload["work"], key))})
     gpus = torch.cuda.device_count()
-    ranks = rank_count(payload["ranks"], gpus)
-    # A training uses every GPU, so variants take turns; and only one process at a time trains in a folder.
-    with turn(Path(payload["work"], "gpus.turn")) if gpus else nullcontext(), turn(job.work / "turn"):
-        if ranks > 1:
-            trained = train_on_ranks(job, ranks, folder)
+    ranks, group = rank_count(payload["ranks"], gpus), Group.of(payload["group"])
+    # A training uses every GPU and node, so variants take turns; and only one process at a time trains in a folder.
+    shared = gpus or group
+    with turn(Path(payload["work"], "gpus.turn")) if shared else nullcontext(), turn(job.work / "turn"):
+        if ranks > 1 or group:
+            trained = train_on_ranks(job, ranks, folder, group)
         else:
             trained = train(job, Ranks(), lambda done, note: tell(folder, done, note), lambda line: say(folder, line))
         leave_gpu(device())

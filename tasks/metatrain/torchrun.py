@@ -1,4 +1,4 @@
-"""Training on several GPUs or processes of this machine."""
+"""Training on several GPUs or processes, of this node or of several."""
 
 import os
 import sys
@@ -9,27 +9,35 @@ from pathlib import Path
 from model.device import device
 from model.meta.ranks import ranks_of_torchrun
 from storage.atomic import remove
-from storage.errors import TransientError
+from storage.errors import InputError, TransientError
 from storage.prompts.checkpoints import Checkpoint, last_checkpoint, write_checkpoint
 from tasks.metatrain.training import Job, Trained, train
 from tasks.stage.contract import Record
+from tasks.stage.nodes import Group
 from tasks.stage.progress import say, tell
 from tasks.stage.torchrun import LOG, rank_main, run_on_ranks
 
 _RESULT = "result"
 
 
-def train_on_ranks(job: Job, ranks: int, folder: Path) -> Trained:
-    """Train on `ranks` processes; if one dies, the others are ended, and a retry resumes from the last checkpoint."""
+def train_on_ranks(job: Job, ranks: int, folder: Path, group: Group | None = None) -> Trained:
+    """Train on `ranks` processes of this node, and on those of a group of nodes.
+
+    If one dies, the others are ended. On one node a retry resumes from the last checkpoint; with other nodes the user
+    decides with which of them the next run resumes.
+    """
     job = replace(job, threads=max(job.threads // ranks, 1))
     remove(job.work / _RESULT)
     told = {"job": job.to_json(), "folder": str(folder)}
-    if not run_on_ranks("tasks.metatrain.torchrun", job.work, told, ranks, job.threads):
+    if not run_on_ranks("tasks.metatrain.torchrun", job.work, told, ranks, job.threads, group):
         last, _ = last_checkpoint(job.work)
         begun = f"step {last.step:,}" if last else "the beginning"
-        raise TransientError(
-            f"{job.training.variant}: a rank ended too early ({job.work / LOG} says more): it continues from {begun}"
-        )
+        name, log = job.training.variant, f"({job.work / LOG} says more)"
+        if group:
+            raise InputError(
+                f"{name}: a node or rank was lost {log}: `supmer run` continues from {begun}, alone or with --nodes"
+            )
+        raise TransientError(f"{name}: a rank ended too early {log}: it continues from {begun}")
     return _read_result(job.work)
 
 

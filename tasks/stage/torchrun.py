@@ -1,4 +1,4 @@
-"""Work on several GPUs or processes of this machine: torchrun starts the ranks, and the first rank reports."""
+"""Work on several GPUs or processes, of this node or of several: torchrun starts the ranks, the first rank reports."""
 
 import os
 import subprocess
@@ -14,12 +14,13 @@ from torch.distributed import DistError
 from storage.atomic import remove, write_bytes
 from storage.errors import InputError, TransientError
 from tasks.stage.contract import RANKS, Record
+from tasks.stage.nodes import Group, train_together
 
 LOG = "ranks.log"
 _JOB, _PROBLEM, _BUG = "job.json", "problem.txt", "bug.txt"
 
 
-def run_on_ranks(module: str, work: Path, job: Record, ranks: int, threads: int) -> bool:
+def run_on_ranks(module: str, work: Path, job: Record, ranks: int, threads: int, group: Group | None = None) -> bool:
     """Run a module on `ranks` processes; return False if one died, whereupon the others are ended.
 
     Raise InputError for the problem that a rank reports, and RuntimeError for a bug.
@@ -28,13 +29,24 @@ def run_on_ranks(module: str, work: Path, job: Record, ranks: int, threads: int)
         module: a module that calls `rank_main` with its first argument, the folder.
         work: a folder for the job, the log and reports.
         job: plain values, which every rank gets.
-        ranks: the number of processes.
+        ranks: the number of processes of this node.
         threads: the threads of each.
+        group: the nodes that work together; None for this node alone.
     """
     work.mkdir(parents=True, exist_ok=True)
     for left in (_PROBLEM, _BUG):
         remove(work / left)
     write_bytes(work / _JOB, orjson.dumps(job))
+    code = train_together(group, module, work, ranks, threads) if group else _run_alone(module, work, ranks, threads)
+    if (work / _PROBLEM).exists():
+        raise InputError((work / _PROBLEM).read_text())
+    if (work / _BUG).exists():
+        raise RuntimeError((work / _BUG).read_text())
+    return code == 0
+
+
+def _run_alone(module: str, work: Path, ranks: int, threads: int) -> int:
+    """Run the ranks of this node by themselves, and return the exit code of torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     own = {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
     with (
@@ -47,12 +59,7 @@ def run_on_ranks(module: str, work: Path, job: Record, ranks: int, threads: int)
             env=os.environ | own,
         ) as started,
     ):
-        code = started.wait()
-    if (work / _PROBLEM).exists():
-        raise InputError((work / _PROBLEM).read_text())
-    if (work / _BUG).exists():
-        raise RuntimeError((work / _BUG).read_text())
-    return code == 0
+        return started.wait()
 
 
 def rank_main(work: Path, run: Callable[[Record], None]) -> int:

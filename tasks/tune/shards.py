@@ -42,7 +42,7 @@ def tune_method(payload: Record, folder: Path) -> Record:
     with turn(Path(payload["work"], f"{key}.turn")):
         module = spread_module(tuning.method)
         ranks = module.ranks_for(payload) if module else 1
-        if module and ranks > 1:
+        if module and (ranks > 1 or payload["group"]):
             records = _tuned_on_ranks(module, payload, folder, ranks)
         else:
             with tuning_job(payload, folder) as job:
@@ -56,6 +56,8 @@ def _tuned_on_ranks(module: SpreadModule, payload: Record, folder: Path, ranks: 
     """Tune on several ranks, when no other worker uses their GPUs."""
     gpus = range(ranks if torch.cuda.is_available() else 0)
     with ExitStack() as held:
+        if payload["group"]:  # the other nodes take part in one tuning at a time
+            held.enter_context(turn(Path(payload["work"], "nodes.turn")))
         for number in gpus:  # always in this order, so that two workers cannot wait for each other
             held.enter_context(turn(Path(payload["work"], f"gpu-{number}.turn")))
         return module.tune_on_ranks(payload, folder, ranks)

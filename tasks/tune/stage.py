@@ -20,6 +20,7 @@ from storage.sources.source import AcquiredSource, read_manifest
 from storage.vectors.sentence_vectors import file_hashes, model_hash
 from tasks.methods import KEEP, METHODS, refuse_missing_package
 from tasks.stage.contract import RANKS, SHARD_STORE, Record, Shard, Stage, finished_record
+from tasks.stage.nodes import GROUP
 from tasks.stage.precision import say_restarts, stage_precision
 from tasks.stage.progress import tell
 from tasks.tune.plan import Planned, decides_test, longest, planned
@@ -99,6 +100,7 @@ class Inputs:
             "threads": max(len(os.sched_getaffinity(0)) // max(side_by_side, 1), 1),
             "number": number,
             "ranks": os.environ.get(RANKS, ""),
+            "group": os.environ.get(GROUP, ""),
         }
 
 

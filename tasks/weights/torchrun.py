@@ -1,4 +1,4 @@
-"""Fine-tuning on several GPUs or processes of this machine, over which FSDP2 shards the weights."""
+"""Fine-tuning on several GPUs or processes, of one node or of several, over which FSDP2 shards the weights."""
 
 import os
 import sys
@@ -11,8 +11,9 @@ import torch
 from model.device import device
 from model.meta.ranks import ranks_of_torchrun
 from storage.atomic import remove, write_bytes
-from storage.errors import TransientError
+from storage.errors import InputError, TransientError
 from tasks.stage.contract import Record
+from tasks.stage.nodes import Group
 from tasks.stage.torchrun import LOG, rank_main, run_on_ranks
 from tasks.tune.shards import tuning_job
 from tasks.weights import fine_tuning
@@ -26,9 +27,15 @@ def tune_on_ranks(payload: Record, folder: Path, ranks: int) -> dict[str, Record
     threads = max(payload["threads"] // ranks, 1)
     remove(work / _RECORDS)
     told = {"payload": payload | {"threads": threads}, "folder": str(folder), "work": str(work)}
-    if not run_on_ranks("tasks.weights.torchrun", work, told, ranks, threads):
+    group = Group.of(payload["group"])
+    if not run_on_ranks("tasks.weights.torchrun", work, told, ranks, threads, group):
         name = f"{payload['tuning']['dataset']}/{payload['tuning']['method']}"
-        raise TransientError(f"{name}: a rank ended too early ({work / LOG} says more): a retry continues")
+        log = f"({work / LOG} says more)"
+        if group:
+            raise InputError(
+                f"{name}: a node or rank was lost {log}: `supmer run` continues, alone or with --nodes again"
+            )
+        raise TransientError(f"{name}: a rank ended too early {log}: a retry continues")
     records: dict[str, Record] = orjson.loads((work / _RECORDS).read_bytes())
     return records
 

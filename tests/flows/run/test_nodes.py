@@ -1,0 +1,147 @@
+"""Meta-training on two nodes: two agents of torchrun on loopback, killed and run again, and ranks from outside."""
+
+import socket
+import subprocess
+import time
+
+import pytest
+
+from storage.prompts.checkpoints import last_checkpoint
+from support.dying import wait_until_gone
+from support.task_tables import write_tasks
+from support.training_room import COUNTS, save_models, write_centroids
+from support.vector_corpus import Corpus
+from support.workspaces import BIN, Workspace, lay_out
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = (
+    "metatrain.template=sentinel",
+    "metatrain.prompt_tokens=3",
+    "metatrain.steps=24",
+    "metatrain.validate_every=12",
+    "metatrain.checkpoint_steps=4",
+    "metatrain.max_length=64",
+    "metatrain.regularizer.rank=4",
+    "metatrain.variants=[supmer]",
+    "tune.methods=[pt, supmer]",
+)
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory, prefect_api):
+    """A workspace whose only stage is metatrain, with what earlier stages would have left."""
+    root = tmp_path_factory.mktemp("nodes")
+    models = save_models(tmp_path_factory.mktemp("models"))
+    lay_out(root, models, ["metatrain"])
+    Corpus(root, {}).link_models(models)
+    for split in ("train", "validation"):
+        write_tasks(root / "data/tasks", COUNTS, split)
+    write_centroids(root / "data/clusters/centroids")
+    workspace = Workspace(root, prefect_api)
+    workspace.git("init", "--quiet")
+    workspace.run("params", "set", *SETTINGS)
+    return workspace
+
+
+@pytest.fixture
+def address():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def start_run(workspace, address):
+    words = ("run", "--force", "metatrain", "--nodes", "2", "--rendezvous", address, "--workers", "1")
+    return workspace.start(*words, start_new_session=True)
+
+
+def await_checkpoint(workspace, *processes):
+    """Wait until a training has left a checkpoint, and return its step."""
+    work = workspace.root / ".supmer/shards/metatrain/checkpoints"
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and all(process.poll() is None for process in processes):
+        steps = [found.step for folder in work.glob("*") if (found := last_checkpoint(folder)[0]) and found.step > 0]
+        if steps:
+            return max(steps)
+        time.sleep(0.05)
+    raise AssertionError([process.communicate()[0] for process in processes if process.poll() is not None])
+
+
+def ended(process, code):
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == code, output
+    assert "Traceback" not in output
+    return output
+
+
+def test_a_node_is_killed_in_mid_training_the_run_stops_with_one_line_and_goes_on_alone(furnished, address):
+    run, node = start_run(furnished, address), furnished.start("join", address)
+    await_checkpoint(furnished, run, node)
+    node.kill()
+    said = ended(run, 2)
+    [failed] = [line for line in said.splitlines() if line.startswith("metatrain  failed")]
+    assert "a node or rank was lost" in failed
+    assert "`supmer run` continues from step " in failed
+    assert "training-1: 1 rank here, 2 nodes" in node.communicate()[0]
+    wait_until_gone(furnished.root)
+    alone = furnished.run("run", "metatrain", "--workers", "1")
+    assert "supmer: continuing from step " in alone
+    assert "supmer: step 24, held-out loss" in alone
+
+
+HOST = """
+import sys, time
+from tasks.stage.nodes import Group, hosted
+with hosted(Group(2, "127.0.0.1", int(sys.argv[1]))):
+    print("hosted", flush=True)
+    time.sleep(100)
+"""
+
+
+def test_if_the_run_is_killed_a_node_that_joined_stops_with_one_line(furnished, address):
+    command = [BIN / "python", "-c", HOST, address.partition(":")[2]]
+    with subprocess.Popen(command, cwd=furnished.root, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout.readline() == "hosted\n"
+        node = furnished.start("join", address)
+        assert node.stdout.readline() == f"join: joined the run at {address}\n"
+        run.kill()
+        said = ended(node, 2)
+    assert said.startswith(f"supmer: the run at {address} is gone")
+    assert said.count("\n") == 1
+
+
+def test_the_ranks_that_slurm_gives_are_used(furnished, address):
+    host, _, port = address.partition(":")
+    processes = []
+    for rank in range(2):
+        given = {"SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": str(rank)}
+        processes.append(
+            subprocess.Popen(
+                [BIN / "supmer", "run", "--force", "metatrain", "--workers", "1", "--rendezvous", f"{host}:{port}"],
+                cwd=furnished.root,
+                env=furnished.environment | given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    assert "supmer: step 24, held-out loss" in ended(processes[0], 0)
+    other = ended(processes[1], 0)
+    assert "training-1: 1 rank here, 2 nodes" in other
+    assert "the run is over" in other
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "--nodes", "2"), "--nodes 2: give an address of this node too"),
+        (("run", "--rendezvous", "a:1"), "--rendezvous: say with --nodes how many nodes"),
+        (("run", "--nodes", "2", "--rendezvous", "a:b"), "a:b: not an address"),
+        (("join", "http://a/"), "http://a/: not an address"),
+    ],
+)
+def test_what_names_no_group_is_refused_in_one_line(furnished, words, said):
+    output = furnished.run(*words, expect=2)
+    assert output.startswith(f"supmer: {said}")
+    assert output.count("\n") == 1
