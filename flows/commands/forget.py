@@ -94,7 +94,7 @@ def _located(root: Path, names: Sequence[str], fields: Callable[[str], str]) -> 
     from storage.queries.views import connect, one_line_errors
 
     with connect(root) as connection, one_line_errors(root):
-        return list(dict.fromkeys(locate(root, connection, name, fields) for name in names))
+        return locate(root, connection, names, fields)
 
 
 def _say_affected(rows: Counts, *, purge: bool) -> None:

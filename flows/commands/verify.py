@@ -88,6 +88,7 @@ def _stale(harmless: list[Finding]) -> str:
 
 
 def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Finding]:
+    from storage.checks.forgotten_documents import verify_forgotten
     from storage.checks.shipped_prompts import verify_shipped
     from storage.checks.verification import (
         verify_cache,
@@ -106,6 +107,7 @@ def _findings(root: Path, *, whole_cache: bool, memory_mb: int) -> Iterator[Find
         verify_cached(pipeline, stale),
         verify_sources(pipeline, _progress("sources"), stale),
         verify_shipped(root),
+        verify_forgotten(pipeline, stale),
     ]
     if whole_cache:
         checks.append(verify_cache(root, _progress("cache")))

@@ -10,9 +10,8 @@ from storage import paths
 from storage.errors import InputError
 from storage.hashing import document_id
 from storage.lineage.known_runs import KnownRun, made_from
-from storage.lineage.tracing import refers_to
+from storage.lineage.tracing import names_one_of, refers_to
 from storage.lockfile import DIRECTORY_SUFFIX, cache_folder, directory_object, object_path, read_pipeline
-from storage.queries.views import identifier
 from storage.records.documents import normalized, read_documents
 from storage.records.forgotten import REASON
 from storage.records.formats import is_ignored
@@ -95,7 +94,7 @@ def _is_parquet(path: Path) -> bool:
 def _names(connection: duckdb.DuckDBPyConnection, path: Path, documents: Collection[str]) -> bool:
     try:
         columns = connection.execute("DESCRIBE SELECT * FROM read_parquet([$path])", {"path": str(path)}).fetchall()
-        tests = [_test(str(name), str(kind)) for name, kind, *_ in columns if refers_to(str(name))]
+        tests = [names_one_of(str(name), str(kind)) for name, kind, *_ in columns if refers_to(str(name))]
         if not tests:
             return False
         listed_only = {"reason", "text"} <= {name for name, *_ in columns}
@@ -104,14 +103,6 @@ def _names(connection: duckdb.DuckDBPyConnection, path: Path, documents: Collect
         return connection.execute(query, {"path": str(path), "ids": list(documents)}).fetchone() is not None
     except duckdb.Error:  # damaged: it holds nothing that can be read
         return False
-
-
-def _test(column: str, kind: str) -> str:
-    """Return the SQL condition that a column names one of $ids, or a sentence of one."""
-    name = identifier(column)
-    if kind.endswith("[]"):
-        return f"list_has_any(list_transform({name}, lambda one: split_part(one, ':', 1)), $ids)"
-    return f"list_contains($ids, split_part({name}, ':', 1))"
 
 
 def _files_that_hold(

@@ -1,6 +1,6 @@
 """Finding a document by its id, by its own `id` or URL in the corpus, or by its text."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import duckdb
@@ -20,29 +20,40 @@ _OWN_IDS = ("id", "url", "uri", "link")
 _WHOLE_ID = 32
 
 
-def locate(root: Path, connection: duckdb.DuckDBPyConnection, name: str, text_field: Callable[[str], str]) -> str:
-    """Return the id of the only document that `name` names. Raise InputError if there is none, or several.
+def locate(
+    root: Path, connection: duckdb.DuckDBPyConnection, names: Sequence[str], text_field: Callable[[str], str]
+) -> list[str]:
+    """Return the id of the only document that each name names. Raise InputError if there is none, or several.
 
-    `name` is a document id (at least 6 digits; a whole id may be of a document that is not in the corpus), the value of
+    A name is a document id (at least 6 digits; a whole id may be of a document that is not in the corpus), the value of
     the document's own `id` or URL, its text, or a passage that only it has. `text_field` returns the field that holds
-    the texts of a corpus.
+    the texts of a corpus. The files of the corpus are read only if a name is none of the others, and once for all.
     """
-    plain = name.strip()
-    if ID.fullmatch(plain.lower()) and ":" not in plain and len(plain) >= SHORTEST_PREFIX:
+    found = {name: _in_tables(connection, name.strip()) for name in names}
+    unknown = {name.strip() for name, documents in found.items() if not documents}
+    owned = _by_own_id(root, unknown, text_field) if unknown else {}
+    return list(dict.fromkeys(_only(name.strip(), found[name] or owned.get(name.strip(), set())) for name in names))
+
+
+def _in_tables(connection: duckdb.DuckDBPyConnection, name: str) -> set[str]:
+    """Return the documents that a name names by id, text or passage."""
+    if ID.fullmatch(name.lower()) and ":" not in name and len(name) >= SHORTEST_PREFIX:
         try:
-            return find_document(connection, plain)
+            return {find_document(connection, name)}
         except InputError:
-            if len(plain) == _WHOLE_ID:
-                return plain.lower()
-    exact = document_id(normalized(plain))
-    found = {exact} if _is_listed(connection, exact) else _with_passage(connection, plain)
-    found = found or set(_by_own_id(root, plain, text_field))
-    if not found:
-        raise InputError(f"{_short(plain)}: no document has this id, own id, URL or text: check it")
-    if len(found) > 1:
-        listed = ", ".join(sorted(found)[:CANDIDATES])
-        raise InputError(f"{_short(plain)}: several documents have it: name them by id: {listed}")
-    return found.pop()
+            if len(name) == _WHOLE_ID:
+                return {name.lower()}
+    exact = document_id(normalized(name))
+    return {exact} if _is_listed(connection, exact) else _with_passage(connection, name)
+
+
+def _only(name: str, documents: set[str]) -> str:
+    if not documents:
+        raise InputError(f"{_short(name)}: no document has this id, own id, URL or text: check it")
+    if len(documents) > 1:
+        listed = ", ".join(sorted(documents)[:CANDIDATES])
+        raise InputError(f"{_short(name)}: several documents have it: name them by id: {listed}")
+    return next(iter(documents))
 
 
 def _short(text: str) -> str:
@@ -73,13 +84,16 @@ def _with_passage(connection: duckdb.DuckDBPyConnection, passage: str) -> set[st
     }
 
 
-def _by_own_id(root: Path, wanted: str, text_field: Callable[[str], str]) -> Iterator[str]:
-    """Yield the documents whose own id or URL, in the files of the corpus, is `wanted`."""
+def _by_own_id(root: Path, wanted: Collection[str], text_field: Callable[[str], str]) -> dict[str, set[str]]:
+    """Return the documents whose own id or URL, in the files of the corpus, is one of `wanted`, by that value."""
     folder = root / paths.CORPUS
+    found: dict[str, set[str]] = {}
     for source in read_manifest(folder) if (folder / MANIFEST).is_file() else []:
+        field = text_field(source.name)
         for file in source.files:
             if is_ignored(file.name) or file_kind(file.name).format in WHOLE:
                 continue
             for record in reader_of(Part(root / file.path, file.name)):
-                if any(str(record.values.get(column)) == wanted for column in _OWN_IDS):
-                    yield document_id(normalized(str(record.values.get(text_field(source.name)) or "")))
+                for name in {str(record.values.get(column)) for column in _OWN_IDS} & set(wanted):
+                    found.setdefault(name, set()).add(document_id(normalized(str(record.values.get(field) or ""))))
+    return found

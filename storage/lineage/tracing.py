@@ -175,6 +175,14 @@ def names_document(column: str, kind: str) -> str:
     return f"({name} >= $first AND {name} < $after)"
 
 
+def names_one_of(column: str, kind: str) -> str:
+    """Return the SQL condition that a column names one of the documents $ids, or a sentence of one."""
+    name = identifier(column)
+    if kind.endswith("[]"):
+        return f"list_has_any(list_transform({name}, lambda one: split_part(one, ':', 1)), $ids)"
+    return f"list_contains($ids, split_part({name}, ':', 1))"
+
+
 def _row_id(columns: dict[str, str], naming: str) -> str:
     """Return the SQL expression that identifies a row: its own id, else the sentence's id, else the column `naming`."""
     for name in ("example_id", "id", "sentence_id"):

@@ -19,7 +19,8 @@ def workspace(audited):
 def located(audited):
     def call(name):
         with connect(audited) as connection:
-            return locate(audited, connection, name, lambda _corpus: "text")
+            [document] = locate(audited, connection, [name], lambda _corpus: "text")
+            return document
 
     return call
 

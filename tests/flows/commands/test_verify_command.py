@@ -9,6 +9,7 @@ import pytest
 from flows.lock import workspace_lock
 from storage.checks.versions import Agreement
 from storage.lockfile import cache_folder, directory_object, object_path, read_pipeline
+from storage.records.forgotten import Forgotten, write_forgotten
 from support.audited import FIRST, SECOND, announce, dvc, overwrite
 
 
@@ -235,3 +236,20 @@ class TestOtherVersions:
     def test_a_run_under_way_is_mentioned(self, supmer, workspace):
         with workspace_lock(workspace, "supmer run"):
             assert "(`supmer run`, since " in supmer("verify")[2]
+
+
+class TestForgotten:
+    """A forgotten document that a table names is found, once `sample` has run with the list."""
+
+    def test_a_table_that_names_a_forgotten_document_is_wrong_if_it_was_made_with_the_list(self, supmer, workspace):
+        write_forgotten(workspace / "forgotten.csv", [Forgotten(FIRST, "2026-01-02", "a takedown")])
+        assert supmer("verify")[0] == 0
+        text = (workspace / "dvc.yaml").read_text()
+        (workspace / "dvc.yaml").write_text(
+            text.replace("deps: [data/sources/corpus, make.py]", "deps: [data/sources/corpus, forgotten.csv, make.py]")
+        )
+        dvc(workspace, "repro", "materialize")
+        code, out, _ = supmer("verify", "--json")
+        assert code == 1
+        named = {finding["path"] for finding in json.loads(out)["findings"]}
+        assert named == {"data/corpus/documents", "data/corpus/excluded", "data/corpus/sentences", "data/examples"}
