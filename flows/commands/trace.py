@@ -80,6 +80,11 @@ def _others(root: Path, connection: DuckDBPyConnection, name: str) -> dict[str, 
     except InputError:
         if hashes := find_hash(root, connection, name):
             return {"hashes": hashes}
+        if ":" in name and {".", "/"} & set(name):
+            raise InputError(
+                f"{name}: no prediction is about it: `predictions` names a tested example FILE:ROW; put DATASET/ "
+                "before it if several sets have such a file"
+            ) from None
     return {}
 
 

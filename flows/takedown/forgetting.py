@@ -100,7 +100,8 @@ def _influenced_folders(root: Path, ids: Sequence[str]) -> list[str]:
 
     with connect(root) as connection, one_line_errors(root):
         reached = [folder for document in ids for folder in influence(root, connection, document).tuned]
-    return sorted({folder for folder in reached if not Path(folder).is_relative_to(paths.ARTIFACTS)})
+    outputs = output_versions(root)
+    return sorted({name for name in reached if not any(Path(name).is_relative_to(output) for output in outputs)})
 
 
 def note(root: Path, ids: Sequence[str], before: Before) -> None:
@@ -224,7 +225,8 @@ def _verified(root: Path, after: Counts) -> dict[str, Any]:
 
     views = sorted({view for counts in after.values() for view in counts})
     prompts = [*learned_prompts(root), *other_prompts(root)]
-    inside = [folder for folder in prompts if folder.path.is_relative_to(root / paths.ARTIFACTS)]
+    outputs = [root / path for path in output_versions(root)]
+    inside = [folder for folder in prompts if any(folder.path.is_relative_to(output) for output in outputs)]
     return {
         "tables": f"no row of {', '.join(views) or 'any table'} names the documents",
         "tasks": _without("tasks", views, "no example holds a sentence of theirs"),

@@ -50,8 +50,9 @@ def purge(pipeline: Pipeline, copies: Copies) -> Purged:
     with pipeline.locked():
         objects = [path for md5 in copies.objects if (path := object_path(cache, md5)).is_file()]
         size = sum(path.stat().st_size for path in objects)
-        shards = list(_unused_shards(root))
-        for path in (*shards, *leftovers(root, [out for node in pipeline.nodes() for out in node.outputs])):
+        nodes = pipeline.nodes()
+        shards = list(_unused_shards(root, {node.name for node in nodes}))
+        for path in (*shards, *leftovers(root, [out for node in nodes for out in node.outputs])):
             remove(path)
         remove(root / paths.OWN_TUNING)  # unfinished tunings may have started from an earlier prompt
         for path in objects:
@@ -64,13 +65,15 @@ def purge(pipeline: Pipeline, copies: Copies) -> Purged:
     return Purged(len(objects), size, len(shards))
 
 
-def _unused_shards(root: Path) -> Iterator[Path]:
-    """Yield the finished shards that no current output is made of."""
+def _unused_shards(root: Path, stages: Collection[str]) -> Iterator[Path]:
+    """Yield the finished shards that no current output is made of, with all of stages that dvc.yaml no longer has."""
     for store in sorted((root / SHARD_STORE).glob("*")):
-        try:
-            used = {store / name for name in orjson.loads((store / USED).read_bytes())}
-        except (OSError, ValueError):
-            continue  # the stage has not ended here
+        used: set[Path] = set()
+        if store.name in stages:
+            try:
+                used = {store / name for name in orjson.loads((store / USED).read_bytes())}
+            except (OSError, ValueError):
+                continue  # the stage has not ended here
         yield from (folder for folder in store.glob("*/*") if folder not in used)
 
 
