@@ -90,7 +90,7 @@ def _print_shipped(folder: Path, name: str, *, as_json: bool) -> bool:
             click.echo(f"    {printable(file['name'])}  {size(file['bytes'])}, sha256 {file['sha256']}")
         if len(source["files"]) > SHOWN_FILES:
             click.echo(f"    … and {len(source['files']) - SHOWN_FILES} more files (--json lists them)")
-    click.echo(f"  {record['documents']:,} documents: supmer sql \"FROM '{printable(name)}/{DOCUMENTS}'\"")
+    click.echo(f"  {record['documents']:,} documents: {printable(name)}/{DOCUMENTS} lists them")
     click.echo("  parameters: --json lists them")
     return True
 

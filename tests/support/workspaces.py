@@ -25,6 +25,7 @@ PROSE = (
     "market history science music garden letter winter summer morning evening journey question answer"
 )
 WORDS = PROSE.split()
+LABELED = ("movies", "products", "editorials", "tweets", "trec", "sms")  # the labeled sets of the quickstart
 KEY = "tests:key"  # of the Prefect servers that tests start
 
 
@@ -128,8 +129,9 @@ def lay_out(root, models, stages=STAGES):
     start, end = parameters.index("acquire:\n"), parameters.index("\n# Documents drawn")
     local = f"acquire:\n  backbone: path:{models}/backbone\n  embedder: path:{models}/embedder\n"
     local += "  corpus:\n    own: path:texts\n  datasets:\n"
-    local += "".join(f"    {name}: path:labels.csv\n" for name in ("movies", "products", "editorials", "tweets", "sms"))
+    local += "".join(f"    {name}: path:labels.csv\n" for name in LABELED)
     parameters = parameters[:start] + local + parameters[end:]
+    parameters = parameters.replace(", supmer-shipped]", "]")  # the shipped prompt does not fit the tiny backbone
     (root / "params.yaml").write_text(parameters.replace("shard_mb: 0.25", "shard_mb: 0.01"))
     with (root / ".gitignore").open("a") as file:
         file.write("/texts/\n")

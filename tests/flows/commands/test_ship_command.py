@@ -63,7 +63,7 @@ def test_lineage_prints_the_sources_that_the_folder_names(supmer, workspace):
     code, out, _ = supmer("lineage", "prompts/news")
     assert code == 0
     assert "corpus news: wheel:news==1.0, licence MIT" in out
-    assert "2 documents: supmer sql" in out
+    assert "2 documents: prompts/news/documents.parquet lists them" in out
     assert json.loads(supmer("lineage", "prompts/news", "--json")[1])["documents"] == 2
 
 

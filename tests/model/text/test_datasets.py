@@ -11,7 +11,7 @@ from storage.errors import InputError
 REPOSITORY = Path(__file__).parents[3]
 PAPER = ["sst-2", "sst-5", "mr", "cr", "subj", "trec", "cb", "rte", "qnli", "wic", "mrpc", "qqp"]
 DOMAINS = ["airlines", "books", "dvds", "electronics", "kitchen", "restaurants"]
-QUICKSTART = ["movies", "products", "editorials", "tweets", "sms"]
+QUICKSTART = ["movies", "products", "editorials", "tweets", "trec", "sms"]
 
 
 def profile(name):
