@@ -26,6 +26,7 @@ VERBS = {
     "accept": "record that a result stands although its code changed",
     "dag": "print the pipeline as text or Mermaid",
     "params": "list, show, compare and choose parameter profiles",
+    "sample": "preview what the filters of stage sample keep and drop",
     "show": "show anchor tasks as the model sees them, or clusters with their nearest sentences",
     "tune": "tune a prompt on a few labeled examples of your own",
     "sql": "query every table of the workspace with DuckDB",
