@@ -53,16 +53,20 @@ UNDER_WAY = {
     "why": "comparing files with dvc.lock",
     "cost": "measuring the machine and the data",
     "accept": "hashing inputs and outputs",
+    "dag": "reading dvc.yaml",
     "show": "reading the tables",
     "sql": "running the query",
     "lineage": "reading dvc.lock and the events",
     "trace": "searching the tables",
     "uses": "searching the tables",
     "verify": "hashing the outputs",
+    "ship": "reading the prompt and what it was made from",
     "export": "reading the prompt and hashing its backbone",
     "import": "reading the adapter",
     "import-official": "reading the released files",
     "gc": "looking for what nothing needs any more",
+    "init": "writing the workspace",
+    "doctor": "checking the machine and the network",
 }
 """The work of verbs that print nothing before their result; the other verbs name their work themselves."""
 

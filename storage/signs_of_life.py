@@ -5,18 +5,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 QUIET_SECONDS = 2.0  # silence after which a line is printed
 SILENCE = "SUPMER_QUIET_SECONDS"  # environment variable: another length of that silence
-LONGEST_PAUSE = 60.0  # between two lines about the same work
+LONGEST_PAUSE = 60.0  # between two lines about the same work in a log
+LONGEST_WATCHED = 10.0  # and in a terminal
 
 Say = Callable[[str], None]
 
 
 def to_stderr(line: str) -> None:
     """Print a line about work under way; standard output is for results."""
-    print(f"  {line}", file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):  # nobody reads it any more
+        print(f"  {line}", file=sys.stderr, flush=True)
 
 
 class SignsOfLife:
@@ -41,11 +43,15 @@ class SignsOfLife:
     def named(self, what: str) -> Iterator[None]:
         """Call the work `what` while the context is open."""
         before = self._what
-        self._what, self._began = what, time.monotonic()
+        self._begin(what)
         try:
             yield
         finally:
-            self._what, self._began = before, time.monotonic()
+            self._begin(before)
+
+    def _begin(self, what: str) -> None:
+        """Begin other work, whose first line is due soon."""
+        self._what, self._began, self._pause = what, time.monotonic(), self._quiet
 
     @contextmanager
     def hushed(self) -> Iterator[None]:
@@ -63,7 +69,11 @@ class SignsOfLife:
             return
         took = now - self._began
         self._say(self._what if took < 2 * self._quiet else f"{self._what}: {took:.0f} s so far")
-        self._spoken, self._pause = now, min(2.5 * self._pause, max(LONGEST_PAUSE, self._quiet))
+        self._spoken, self._pause = now, min(2.5 * self._pause, max(_longest_pause(), self._quiet))
+
+
+def _longest_pause() -> float:
+    return LONGEST_WATCHED if sys.stderr is not None and sys.stderr.isatty() else LONGEST_PAUSE
 
 
 def _quiet_seconds() -> float:
@@ -79,7 +89,7 @@ def doing(what: str, say: Say = to_stderr) -> Iterator[SignsOfLife]:
     signs, ended = SignsOfLife(what, say), threading.Event()
 
     def watch() -> None:
-        while not ended.wait(QUIET_SECONDS / 4):
+        while not ended.wait(min(QUIET_SECONDS, _quiet_seconds()) / 4):
             signs.look(time.monotonic())
 
     thread = threading.Thread(target=watch, name="signs-of-life", daemon=True)

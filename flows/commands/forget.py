@@ -17,6 +17,7 @@ from flows.terminal import printable, size
 from flows.workspace import enter
 from storage import paths
 from storage.errors import InputError
+from storage.signs_of_life import doing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,9 +61,9 @@ def command(documents: tuple[str, ...], listing: Path | None, reason: str, **opt
     from tasks.sample.corpus_settings import text_field
 
     fields = partial(text_field, overlaid(root, ())[0].sample)
-    ids = _located(root, names, fields)
-
-    before = state_before(root, ids)
+    with doing("forget: searching the corpus and the tables"):
+        ids = _located(root, names, fields)
+        before = state_before(root, ids)
     _say_affected(before.rows, purge=options["purge"])
     if options["dry_run"]:
         return
@@ -76,7 +77,8 @@ def command(documents: tuple[str, ...], listing: Path | None, reason: str, **opt
     if run.returncode:
         click.echo("the list is written; repeat this command when `supmer run` succeeds: it then certifies", err=True)
         sys.exit(run.returncode)
-    _certify(root, ids, why, before, fields, purge=options["purge"])
+    with doing("forget: checking that nothing names them any more"):
+        _certify(root, ids, why, before, fields, purge=options["purge"])
 
 
 def _listed(path: Path) -> list[str]:

@@ -122,7 +122,7 @@ class Run:
         reporter.say(f"{node.name}: {why[0]}")
         for reason in why[1:]:
             reporter.log(reason)
-        with reporter.alive(f"{node.name}: hashing its inputs") as alive:
+        with reporter.alive(f"{node.name}: at work") as alive:
             return self._executed(node, why, alive, (run_id, started), refresh=refresh, commit=commit)
 
     def _executed(
@@ -136,13 +136,13 @@ class Run:
         commit: bool,
     ) -> Record:
         run_id, started = begun
-        with self._dvc:
+        with self._dvc, reporter.doing(f"{node.name}: hashing its inputs"):
             stage = prepare(
                 self.pipeline, node, self.params, PrefectFanOut(self.shard_runner), reporter, refresh=refresh
             )
             announce(self.pipeline, node, "START", run_id, started, {"why": list(why)})
         try:
-            with self.pipeline.claimed(node.name) if commit else nullcontext(), reporter.doing(f"{node.name}: at work"):
+            with self.pipeline.claimed(node.name) if commit else nullcontext():
                 record = execute(stage, lambda: self._refuse_changed(stage))
             with self._dvc, reporter.doing(f"{node.name}: hashing its outputs and putting them into DVC's cache"):
                 refuse_changed(self.pipeline, stage)
@@ -157,9 +157,10 @@ class Run:
             raise
         finally:
             rest_workers()
-        with self._dvc:
-            announce(self.pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
-        tell_prefect(self.pipeline.root, node, why, record, self.reporter.say)
+        with reporter.doing(f"{node.name}: recording what it read and wrote"):
+            with self._dvc:
+                announce(self.pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
+            tell_prefect(self.pipeline.root, node, why, record, self.reporter.say)
         return record
 
     def _refuse_changed(self, stage: Stage) -> None:

@@ -11,7 +11,8 @@ import orjson
 import pytest
 from click.shell_completion import ShellComplete
 
-from flows.cli import VERBS, cli
+from flows.cli import UNDER_WAY, VERBS, cli
+from storage.signs_of_life import SILENCE
 from support.command_line import resolve
 
 # Of a library that DVC reads its paths with.
@@ -19,6 +20,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarni
 
 READ_BY_MACHINES = ("run", "status", "why", "dag", "sql", "lineage", "trace", "uses", "verify")
 HELP_SECONDS = 0.5
+# Verbs that say themselves what is loading or running, and those that are done at once.
+SPEAKING = {"run", "stage", "ui", "serve", "tune", "predict", "evaluate", "forget"}
+AT_ONCE = {"params", "completion"}
 
 
 def commands():
@@ -181,3 +185,17 @@ def test_an_unknown_verb_is_one_line(supmer):
     code, out, err = supmer("rnu")
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
+
+
+def test_every_verb_says_what_it_does_if_that_takes_seconds():
+    assert UNDER_WAY.keys() | SPEAKING | AT_ONCE == VERBS.keys()
+    assert not UNDER_WAY.keys() & (SPEAKING | AT_ONCE)
+
+
+def test_a_silent_command_says_on_standard_error_what_it_does(workspace, command_line, monkeypatch):
+    monkeypatch.setenv(SILENCE, "0.1")
+    query = "SELECT count(*) FROM range(100000000) a WHERE hash(a) % 7 = 0"
+    code, out, err = command_line("sql", query, "--format", "csv")
+    assert code == 0
+    assert len(out.splitlines()) == 2
+    assert err.startswith("  sql: running the query\n")
