@@ -92,10 +92,11 @@ def confusion(shots: int) -> Query:
         "confusion",
         ("predictions",),
         f"""\
-SELECT dataset, method, label, predicted, count(*) AS predictions, count(DISTINCT seed) AS seeds
+SELECT dataset, method, label, label_name, predicted, predicted_name, count(*) AS predictions,
+       count(DISTINCT seed) AS seeds
 FROM predictions
 WHERE tested_on = dataset AND (shots = {shots} OR shots = 0)
-GROUP BY dataset, method, label, predicted
+GROUP BY ALL
 ORDER BY dataset, method, label, predicted""",
     )
 
@@ -104,16 +105,17 @@ def mistakes(method: str, shots: int, count: int) -> Query:
     """Return the query for the test examples of each set that a method gets wrong with the highest probability."""
     return Query(
         "mistakes",
-        ("predictions",),
+        ("predictions", "tested_examples"),
         f"""\
-SELECT dataset, example_id, any_value(label) AS label, mode(predicted) AS predicted, count(*) AS wrong,
-       any_value(runs) AS runs, 100 * avg(share) AS probability
+SELECT dataset, example_id, any_value(texts) AS texts, any_value(wrongly.label_name) AS label,
+       mode(predicted_name) AS predicted, count(*) AS wrong, any_value(runs) AS runs, 100 * avg(share) AS probability
 FROM (SELECT *, count(*) OVER (PARTITION BY dataset, example_id) AS runs,
              1 / list_sum(list_transform(log_probabilities,
                                          lambda p: exp(p - list_max(log_probabilities)))) AS share
       FROM predictions
-      WHERE method = '{method}' AND tested_on = dataset AND (shots = {shots} OR shots = 0))
-WHERE predicted <> label
+      WHERE method = '{method}' AND tested_on = dataset AND (shots = {shots} OR shots = 0)) AS wrongly
+LEFT JOIN tested_examples USING (dataset, example_id)
+WHERE predicted <> wrongly.label
 GROUP BY dataset, example_id
 QUALIFY row_number() OVER (PARTITION BY dataset ORDER BY count(*) DESC, avg(share) DESC, example_id) <= {count}
 ORDER BY dataset, wrong DESC, probability DESC, example_id""",

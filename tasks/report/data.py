@@ -19,7 +19,7 @@ from storage.sources.source import NAMED_ROLES, SINGLE_ROLES, AcquiredSource, re
 from tasks.methods import SUPMER
 from tasks.params.schema import Params
 from tasks.report.comparisons import reference_of
-from tasks.report.mistakes import MOST_MISTAKES, texts_and_names
+from tasks.report.mistakes import MOST_MISTAKES
 from tasks.report.page.parts import Sample, Span
 from tasks.report.result_tables import result_metrics
 from tasks.report.shown_examples import backbone_tokenizer, in_words
@@ -38,8 +38,6 @@ class ReportData:
         stages: the stages above the report, upstream first.
         read_from: those of the stages whose outputs the report reads itself.
         reference: the method that the others are compared with, if any was tuned.
-        texts: the texts of the test examples that are shown, by dataset and id.
-        label_names: the names of the labels by dataset.
         metrics: the figures of the result tables, as `dvc metrics` reads them.
         previous: the report before this one, if there is one.
     """
@@ -52,8 +50,6 @@ class ReportData:
     stages: list[StageFacts]
     read_from: tuple[str, ...]
     reference: str | None = None
-    texts: dict[tuple[str, str], str] = field(default_factory=dict)
-    label_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     previous: PreviousReport | None = None
 
@@ -69,7 +65,6 @@ def gather(stage: Stage) -> ReportData:
     roles = (*SINGLE_ROLES, *NAMED_ROLES)
     sources = {role: read_manifest(stage.input(paths.source(role))) for role in roles}
     stages, read_from = stages_above(stage.root, stage.inputs)
-    texts, names = texts_and_names(stage.root, sources["datasets"], _examples(rows["confusion"], rows["mistakes"]))
     metrics = result_metrics(rows["results"], params.tune)
     return ReportData(
         params,
@@ -80,8 +75,6 @@ def gather(stage: Stage) -> ReportData:
         stages,
         read_from,
         reference_of(params.tune.methods),
-        texts,
-        names,
         metrics,
         previous_report(stage.root, stages, metrics_file(metrics)),
     )
@@ -90,14 +83,6 @@ def gather(stage: Stage) -> ReportData:
 def metrics_file(metrics: dict[str, Any]) -> bytes:
     """Return the content of metrics.json."""
     return orjson.dumps(metrics, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
-
-
-def _examples(confusion: Sequence[Row], mistakes: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the ids of the test examples to show, for every dataset that has predictions."""
-    wanted: dict[str, list[str]] = {row["dataset"]: [] for row in confusion}
-    for row in mistakes:
-        wanted.setdefault(row["dataset"], []).append(row["example_id"])
-    return wanted
 
 
 def _in_order(rows: list[Row], params: Params) -> list[Row]:

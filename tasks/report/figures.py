@@ -376,9 +376,9 @@ _TITLES = {
     "highest": "highest, %", "train_loss": "training loss", "validation_loss": "validation loss",
     "held_out_loss": "held-out loss", "similarity": "inner product", "place": "by size",
     "score": "validation accuracy, %", "right_before": "right before, %", "right_after": "right after, %",
-    "chance": "chance, %", "mass": "mass, %",
+    "chance": "chance, %", "mass": "mass, %", "label_name": "true label", "predicted_name": "predicted label",
 }  # fmt: skip
-_TEXT = {"dataset", "method", "variant", "format", "kind", "text", "true label", "predicted label"}
+_TEXT = {"dataset", "method", "variant", "format", "kind", "text", "label_name", "predicted_name"}
 
 
 def data_table(key: str, rows: Sequence[Row], columns: Sequence[str]) -> Table:

@@ -1,12 +1,9 @@
 """The mistakes of a method: confusion matrices, and the errors that it is surest of, with their text."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from storage.counts import counted
 from storage.queries.report_queries import Query, Row
-from storage.sources.source import AcquiredSource
-from tasks.labeled.dataset import read_dataset
 from tasks.methods import label
 from tasks.report.figures import data_table, grouped
 from tasks.report.page.parts import Cell, Column, Figure, Matrix, Origin, Table, number, words
@@ -20,61 +17,39 @@ _MISTAKES_ARE = (
     "over those seeds. A wrong label in the data is often found here."
 )
 
-Names = Mapping[str, Sequence[str]]
-"""The label names by dataset."""
-
-
-def texts_and_names(
-    root: Path, sources: Sequence[AcquiredSource], wanted: Mapping[str, Sequence[str]]
-) -> tuple[dict[tuple[str, str], str], dict[str, tuple[str, ...]]]:
-    """Return the texts of the wanted examples, by dataset and id, and the label names by dataset."""
-    texts, names = {}, {}
-    for source in sources:
-        if source.name in wanted:
-            dataset = read_dataset(source, root)
-            names[source.name] = dataset.form.labels
-            ids = set(wanted[source.name])
-            for example in (*dataset.test, *dataset.train, *dataset.repeated):
-                if example.example_id in ids:
-                    texts[source.name, example.example_id] = "\n".join(map(_shortened, example.texts))
-    return texts, names
-
 
 def _shortened(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1].rstrip() + "…"
 
 
-def _name(names: Names, dataset: str, place: int) -> str:
-    known = names.get(dataset, ())
-    return known[place] if 0 <= place < len(known) else str(place)
+def _names(rows: Sequence[Row]) -> list[str]:
+    """Return the names of all labels up to the highest that occurs; one that does not occur is shown by its number."""
+    known = {row["label"]: row["label_name"] for row in rows} | {
+        row["predicted"]: row["predicted_name"] for row in rows
+    }
+    return [known.get(place) or str(place) for place in range(1 + max(known))]
 
 
-def confusion(rows: Sequence[Row], names: Names, method: str, query: Query) -> Figure | None:
+def confusion(rows: Sequence[Row], method: str, query: Query) -> Figure | None:
     """Return the confusion matrix of a method on each dataset."""
     panels, told = [], []
     for dataset, group in grouped([row for row in rows if row["method"] == method], "dataset"):
-        count = max(len(names.get(dataset, ())), 1 + max(max(row["label"], row["predicted"]) for row in group))
+        labels = _names([row for row in rows if row["dataset"] == dataset])
+        count = len(labels)
         counts = [[0] * count for _ in range(count)]
         for row in group:
             counts[row["label"]][row["predicted"]] += row["predictions"]
         total, right = sum(map(sum, counts)), sum(counts[place][place] for place in range(count))
-        told.append(f"{dataset}: {right:,} of {total:,} predictions are right{_most_wrong(counts, names, dataset)}")
+        told.append(f"{dataset}: {right:,} of {total:,} predictions are right{_most_wrong(counts, labels)}")
         if count <= MOST_LABELS:
-            labels = tuple(_name(names, dataset, place) for place in range(count))
             seeds = max(row["seeds"] for row in group)
             over = f", {counted(seeds, 'seed')}" if seeds else ""
-            panels.append(Matrix(dataset, f"% of each true label{over}", labels, tuple(tuple(line) for line in counts)))
+            panels.append(
+                Matrix(dataset, f"% of each true label{over}", tuple(labels), tuple(tuple(line) for line in counts))
+            )
     if not panels:
         return None
-    said = [
-        row
-        | {
-            "true label": _name(names, row["dataset"], row["label"]),
-            "predicted label": _name(names, row["dataset"], row["predicted"]),
-        }
-        for row in rows
-    ]
     title = label(method).title
     return Figure(
         "confusion",
@@ -82,12 +57,12 @@ def confusion(rows: Sequence[Row], names: Names, method: str, query: Query) -> F
         f"Predictions of {title}. {'; '.join(told)}.",
         tuple(panels),
         Origin((query,)),
-        data_table("confusion", said, ("dataset", "method", "true label", "predicted label", "predictions")),
+        data_table("confusion", rows, ("dataset", "method", "label_name", "predicted_name", "predictions")),
         ("Test examples of all seeds together. The data below has every method.",),
     )
 
 
-def _most_wrong(counts: Sequence[Sequence[int]], names: Names, dataset: str) -> str:
+def _most_wrong(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
     """Return the most frequent confusion in words."""
     wrong = [
         (found, row, column) for row, line in enumerate(counts) for column, found in enumerate(line) if row != column
@@ -95,22 +70,19 @@ def _most_wrong(counts: Sequence[Sequence[int]], names: Names, dataset: str) -> 
     if not wrong or not max(wrong)[0]:
         return ""
     found, row, column = max(wrong)
-    true, predicted = _name(names, dataset, row), _name(names, dataset, column)
-    return f"; most often {true} is taken for {predicted} ({found:,} times)"
+    return f"; most often {labels[row]} is taken for {labels[column]} ({found:,} times)"
 
 
-def mistakes_table(
-    rows: Sequence[Row], texts: Mapping[tuple[str, str], str], names: Names, method: str, query: Query
-) -> Table | None:
+def mistakes_table(rows: Sequence[Row], method: str, query: Query) -> Table | None:
     """Return the table of the errors that a method makes with the most seeds and the highest probability."""
     if not rows:
         return None
     lines = tuple(
         (
             words(row["dataset"]),
-            words(texts.get((row["dataset"], row["example_id"]), "(the text is no longer in the source)")),
-            words(_name(names, row["dataset"], row["label"])),
-            words(_name(names, row["dataset"], row["predicted"])),
+            words("\n".join(map(_shortened, row["texts"] or ()))),
+            words(row["label"]),
+            words(row["predicted"]),
             number(row["probability"], ".0f"),
             Cell(f"{row['wrong']} of {row['runs']}", row["wrong"] / row["runs"]),
             words(row["example_id"], code=True),

@@ -178,9 +178,9 @@ def _mistakes(data: ReportData) -> list[Section]:
     """Return the section on what the reference gets wrong; none without predictions."""
     if data.reference is None:
         return []
-    rows, queries, names, method = data.rows, data.queries, data.label_names, data.reference
-    figure = confusion(rows["confusion"], names, method, queries["confusion"])
-    table = mistakes_table(rows["mistakes"], data.texts, names, method, queries["mistakes"])
+    rows, queries, method = data.rows, data.queries, data.reference
+    figure = confusion(rows["confusion"], method, queries["confusion"])
+    table = mistakes_table(rows["mistakes"], method, queries["mistakes"])
     parts = tuple(part for part in (figure, table) if part)
     return [Section("mistakes", "Mistakes", "", parts)] if parts else []
 

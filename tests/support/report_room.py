@@ -15,7 +15,7 @@ from storage.sources.source import AcquiredSource, SourceFile, write_manifest
 from storage.tables.cluster_tables import NEAREST, centroids_schema
 from storage.tables.corpus_tables import DOCUMENTS, EXCLUDED
 from storage.tables.training_tables import HELD_OUT, KINDS, MEASURES, TRAINING_STEPS
-from storage.tables.tuning_tables import COSTS, CURVES, PREDICTIONS, SCORES
+from storage.tables.tuning_tables import COSTS, CURVES, PREDICTIONS, SCORES, TESTED_EXAMPLES
 from support import tiny_tokenizers
 from support.task_tables import write_tasks
 from tasks.params.schema import Params
@@ -33,18 +33,20 @@ STAGES = {  # inputs and outputs of each stage as in dvc.yaml, without code
     "metatrain": ([paths.TASKS, paths.BACKBONE, paths.CENTROIDS],
                   [paths.PROMPTS, paths.HELD_OUT, paths.KINDS, paths.TRAINING_STEPS]),
     "tune": ([paths.PROMPTS, paths.BACKBONE, paths.DATASETS, paths.EMBEDDER],
-             [paths.TUNED_PROMPTS, paths.COSTS, paths.CURVES, paths.PREDICTIONS, paths.SCORES]),
+             [paths.TUNED_PROMPTS, paths.COSTS, paths.CURVES, paths.PREDICTIONS, paths.SCORES,
+              paths.TESTED_EXAMPLES]),
 }  # fmt: skip
 INPUTS = [
     paths.CENTROIDS, paths.NEAREST, paths.DOCUMENTS, paths.EXCLUDED,
     paths.BACKBONE, paths.CORPUS, paths.DATASETS, paths.EMBEDDER, paths.TASKS,
     paths.HELD_OUT, paths.KINDS, paths.TRAINING_STEPS, paths.COSTS, paths.CURVES,
-    paths.PREDICTIONS, paths.SCORES,
+    paths.PREDICTIONS, paths.SCORES, paths.TESTED_EXAMPLES,
 ]  # fmt: skip
 OUTPUTS = [paths.REPORT_PAGE, paths.REPORT_TEXT, paths.REPORT_METRICS]
 DOMAINS = ("movies", "products", "editorials", "tweets")
 LEVEL = {"zero-shot": 0.71, "pt-vocabulary": 0.74, "supmer": 0.80, "without-mgr": 0.78}
 TESTED = 50  # test examples of a made-up dataset
+LABELS = ("negative", "positive")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -122,10 +124,21 @@ def prediction_rows(scores):
             names = ("dataset", "tested_on", "method", "shots", "seed", "learning_rate", "tuned_hash", "data_hash")
             rows.append(
                 {name: score[name] for name in names}
-                | {"example_id": f"test.jsonl:{number + 1}", "label": label, "predicted": predicted}
-                | {"log_probabilities": likely}
+                | {"example_id": f"test.jsonl:{number + 1}", "label": label, "label_name": LABELS[label]}
+                | {"predicted": predicted, "predicted_name": LABELS[predicted], "log_probabilities": likely}
             )
     return rows
+
+
+def tested_rows(text, datasets):
+    """Return the test examples of made-up datasets, with two labels in turn."""
+    return [
+        {"dataset": name, "example_id": f"test.jsonl:{number + 1}", "label": number % 2,
+         "label_name": LABELS[number % 2], "texts": [f"{text} Review {number} of {name}, test."],
+         "data_hash": digest(name)}
+        for name in datasets
+        for number in range(TESTED)
+    ]  # fmt: skip
 
 
 def curve_rows(scores):
@@ -194,11 +207,13 @@ def write(root, path, schema, rows):
     write_shard(root / path / "0.parquet", schema, [pa.Table.from_pylist(rows, schema=schema)], {})
 
 
-def write_tuning(root, scores):
+def write_tuning(root, scores, text=""):
     write(root, paths.SCORES, SCORES, scores)
     write(root, paths.CURVES, CURVES, curve_rows(scores))
     write(root, paths.COSTS, COSTS, cost_rows(scores))
     write(root, paths.PREDICTIONS, PREDICTIONS, prediction_rows(scores))
+    tested = dict.fromkeys(score["tested_on"] for score in scores)
+    write(root, paths.TESTED_EXAMPLES, TESTED_EXAMPLES, tested_rows(text, tested))
 
 
 def write_training(root, variants=("supmer", "without-mgr"), steps=30, right=0.5):
@@ -245,22 +260,7 @@ def write_clusters(root, text):
     write(root, paths.NEAREST, NEAREST, near)
 
 
-def write_examples(folder, name, text):
-    """Write a made-up dataset: two labels in turn, in a training and a test file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for part in ("train", "test"):
-        lines = [
-            {"text": f"{text} Review {number} of {name}, {part}.", "label": ("negative", "positive")[number % 2]}
-            for number in range(TESTED)
-        ]
-        path = folder / f"{part}.jsonl"
-        path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
-        files.append(SourceFile(path.name, str(path), path.stat().st_size, digest(name, part)))
-    return tuple(files)
-
-
-def write_sources(root, text):
+def write_sources(root):
     folder = root / "models"
     tiny_tokenizers.unigram().save_pretrained(folder)
     for role in ("backbone", "embedder", "corpus", "datasets"):
@@ -268,8 +268,7 @@ def write_sources(root, text):
         sources = [
             AcquiredSource(
                 name, f"wheel:{name}-data==0.2.0#sha256={'a' * 64}", "MIT" if role != "corpus" else NASTY, str(folder),
-                write_examples(folder / name, name, text) if role == "datasets"
-                else (SourceFile(f"{name}.bin", "", 1_234_567, digest(role, name)),),
+                (SourceFile(f"{name}.bin", "", 1_234_567, digest(role, name)),),
             )
             for name in names
         ]  # fmt: skip
@@ -314,13 +313,13 @@ def event(stage, outputs, place, seconds=None):
 
 def furnish(root, text="", scores=None, variants=("supmer", "without-mgr"), steps=30):
     """Write everything that the report reads and return the root; every sentence of the corpus begins with `text`."""
-    write_sources(root, text)
+    write_sources(root)
     write_corpus(root, text)
     write_clusters(root, text)
     for split in ("train", "validation"):
         write_tasks(root / paths.TASKS, {"sp-next": 4, "sp-cluster": 4, "mc-next": 4, "ss": 4}, split, words=9)
     write_training(root, variants, steps)
-    write_tuning(root, score_rows() if scores is None else scores)
+    write_tuning(root, score_rows() if scores is None else scores, text)
     write_history(root)
     return root
 
