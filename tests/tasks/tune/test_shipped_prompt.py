@@ -1,12 +1,13 @@
 """The method that starts from a shipped prompt: its own tokens, its hashes, and what is refused in one line."""
 
 import duckdb
+import numpy as np
 import pytest
 
 from storage import paths
 from storage.errors import InputError
-from storage.prompts.prompt_artifact import prompt_hash
-from support.tuning_room import furnish, tuning_corpus, write_learned
+from storage.prompts.prompt_artifact import PromptArtifact, prompt_hash, write_prompt
+from support.tuning_room import WIDTH, furnish, tuning_corpus, write_learned
 from support.tuning_room import run_tune as run
 from tasks.params.learning_schema import TuneParams
 
@@ -53,3 +54,10 @@ def test_a_prompt_that_is_not_there_is_named(corpus):
 def test_the_method_without_a_prompt_is_refused_with_the_parameters():
     with pytest.raises(ValueError, match=r"names supmer-shipped, .* but tune\.shipped_prompt = null"):
         TuneParams.model_validate({"methods": ["supmer-shipped"]})
+
+
+def test_a_prompt_of_another_width_is_refused_in_one_line(corpus):
+    prompt = PromptArtifact(np.zeros((3, WIDTH + 1), np.float32))
+    write_prompt(corpus.root / paths.SHIPPED_PROMPTS / "wide", prompt, "# wide\n")
+    with pytest.raises(InputError, match=r"supmer-shipped: its rows have 17 numbers, the backbone .* takes 16"):
+        run(corpus, shipped_prompt="wide")
