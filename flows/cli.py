@@ -68,7 +68,9 @@ UNDER_WAY = {
     "init": "writing the workspace",
     "doctor": "checking the machine and the network",
 }
-"""The work of verbs that print nothing before their result; the other verbs name their work themselves."""
+"""The work of verbs that print nothing before their result, for those who wait."""
+SPEAKING = frozenset({"run", "stage", "ui", "serve", "join", "tune", "predict", "evaluate", "forget"})
+"""Verbs that say themselves what is loading or running."""
 
 WRITERS = ("click.", "rich.", "flows.cli", "flows.commands.")  # the modules that write to standard output
 
@@ -128,8 +130,8 @@ def cli(context: click.Context) -> None:
       supmer sql "SELECT reason, count(*) FROM excluded GROUP BY 1"
     """
     verb = context.invoked_subcommand
-    if verb in UNDER_WAY:
-        context.with_resource(doing(f"{verb}: {UNDER_WAY[verb]}"))
+    if verb in VERBS and verb not in SPEAKING:
+        context.with_resource(doing(f"{verb}: {UNDER_WAY.get(verb, 'at work')}"))
 
 
 def main() -> None:

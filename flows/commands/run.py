@@ -23,6 +23,7 @@ from flows.run.session import Session, open_session
 from flows.workspace import enter
 from storage import paths
 from storage.errors import InputError
+from storage.signs_of_life import doing
 from tasks.stage.contract import RANKS
 from tasks.stage.nodes import hosted, wanted_group
 
@@ -77,9 +78,10 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
     if cost and not dry_run:
         raise click.UsageError("--cost goes with --dry-run.")
     if dry_run:
-        session = open_session(settings, keep=False)
-        chosen = _chosen(session.pipeline, stages, start, end, forced)
-        _say_plan(session, chosen, forced, cost=cost, as_json=as_json)
+        with doing("run: comparing files with dvc.lock"):
+            session = open_session(settings, keep=False)
+            chosen = _chosen(session.pipeline, stages, start, end, forced)
+            _say_plan(session, chosen, forced, cost=cost, as_json=as_json)
         return
     root = enter()
     group = wanted_group(nodes, rendezvous)
@@ -91,11 +93,12 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
     with aside, workspace_lock(root, shlex.join(["supmer", *sys.argv[1:]])) as lock:
         if lock.dead:
             mend(root, lock.dead)
-        if settings:  # refuse wrong stages before the settings are written
-            _chosen(Pipeline(root), stages, start, end, forced)
-        session = open_session(settings, keep=True)
-        chosen = _chosen(session.pipeline, stages, start, end, forced)
-        outcomes = [] if forced or lock.dead else _all_fresh(session, chosen)
+        with doing("run: comparing files with dvc.lock"):
+            if settings:  # refuse wrong stages before the settings are written
+                _chosen(Pipeline(root), stages, start, end, forced)
+            session = open_session(settings, keep=True)
+            chosen = _chosen(session.pipeline, stages, start, end, forced)
+            outcomes = [] if forced or lock.dead else _all_fresh(session, chosen)
         fresh = bool(outcomes)
         if fresh:
             _tell_all(outcomes)

@@ -89,7 +89,8 @@ class Bar:
         if self._samples < LEAST_SAMPLES or self._first is None or self.done <= self._first[0]:
             return ""
         rate = (self.done - self._first[0]) / max(now - self._first[1], 1e-9)
-        return f", {speed(rate, self.unit)}, {remaining((self.total - self.done) / rate)}"
+        left = f", {remaining((self.total - self.done) / rate)}" if self.done < self.total else ""
+        return f", {speed(rate, self.unit)}{left}"
 
     def _tell_prefect(self) -> None:
         from prefect.artifacts import create_progress_artifact, update_progress_artifact
