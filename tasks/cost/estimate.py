@@ -236,7 +236,7 @@ def _on_gpu(
         else:
             chunk //= 2
     halved = f", halved from {first:,} until they fit" if chunk < first else ""
-    told = f"chunks of {chunk:,} tokens{halved}, {largest / 1e6:,.2f} MB kept a token"
+    told = f"chunks of {chunk:,} tokens{halved}, {largest / 1e6:,.2f} MB kept per token"
     if graph:
         told += ", graphs of the support sets kept" if keeps else ", support sets read twice"
     host = MAIN + TORCH_WORKER + KERNELS + 1.2 * weights
