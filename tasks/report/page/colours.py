@@ -4,8 +4,8 @@ from functools import cache
 
 from tasks.methods import METHODS, in_order, method_of
 
-COLOURS = 13  # colours of methods in report.css; further methods share them and are told apart by dashes
-_SHARED = 5  # the first colours, those of the methods in the summary, are not shared
+COLOURS = 16  # colours of methods in report.css; further methods share them and are told apart by dashes
+_OWN = sum(method.summarized for method in METHODS.values())  # methods whose colours no other method shares
 FORMAT_STYLES = {"sp": -1, "mc": -2, "ss": -3}
 """Styles of the task formats: negative, because a format must not look like a method."""
 OTHER = -4  # the style of chance, and of what is neither a method nor a format
@@ -15,7 +15,7 @@ def style_class(style: int) -> str:
     """Return the CSS class of a style's colour."""
     if style < 0:
         return f"f{-style}"
-    return f"s{style if style < COLOURS else _SHARED + (style - COLOURS) % (COLOURS - _SHARED)}"
+    return f"s{style if style < COLOURS else _OWN + (style - COLOURS) % (COLOURS - _OWN)}"
 
 
 def style_of(name: str) -> int:
