@@ -83,7 +83,7 @@ def test_a_scarce_label_gives_half_to_each_as_the_rarest_of_cb_must():
 
 @pytest.mark.parametrize(("counts", "shots", "needed"), [([40, 15], 16, 16), ([40, 0], 4, 4), ([40, 1], 1, 2)])
 def test_fewer_examples_than_shots_are_refused(counts, shots, needed):
-    told = rf"mine: label 'label 1' has {counts[1]} examples to learn from, {needed} are needed: add some, or lower"
+    told = rf"mine: label 'label 1' has {counts[1]} examples? to learn from, {needed} are needed: add some, or lower"
     with pytest.raises(InputError, match=told):
         few_shot_split(dataset_of(counts), shots, 10)
 

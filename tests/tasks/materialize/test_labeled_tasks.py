@@ -279,7 +279,7 @@ def test_grouping_does_not_depend_on_the_parts(groups, lengths, seed):
 
 def test_a_set_of_one_label_is_refused(tmp_path, topics):
     write_sets(tmp_path, yelp={"train.jsonl": reviews(30, labels=1)})
-    with pytest.raises(InputError, match=r"acquire.datasets.yelp: 1 labels in 1 files, a task needs two"):
+    with pytest.raises(InputError, match=r"acquire.datasets.yelp: 1 label in 1 file, two are needed"):
         run_alone(tmp_path, ["yelp"])
 
 

@@ -321,7 +321,7 @@ def test_one_validation_document_is_not_enough_to_ask_what_follows(tmp_path):
     write_corpus(tmp_path, documents=30, sentences=60, held=30, clusters=2)
     mix = {"sp": 1, "mc": 0, "ss": 0}
     with pytest.raises(
-        InputError, match=r"no validation task of sp-next.*of 1 documents.*raise sample.validation_share"
+        InputError, match=r"no validation task of sp-next.*of 1 document:?.*raise sample.validation_share"
     ):
         run_stage(tmp_path, format_mix=mix, support_size=4, query_size=4)
 

@@ -17,7 +17,7 @@ def message(workspace: SampleRoom, **changes) -> str:
 def test_an_empty_corpus_is_said(workspace):
     workspace.add("a.jsonl", b"\n")
     assert message(workspace) == (
-        "data/sources/corpus: no document in 1 files: add documents, or check acquire.corpus in params.yaml"
+        "data/sources/corpus: no document in 1 file: add documents, or check acquire.corpus in params.yaml"
     )
 
 
