@@ -48,7 +48,7 @@ def note_ended(stage: str) -> None:
     _forced.discard(stage)
 
 
-def _advice() -> str:
+def advice() -> str:
     """Return how to go on after an interruption."""
     if not _forced:
         return "`supmer run` continues from here"
@@ -61,7 +61,7 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.stdout.isatty():
         click.echo("\x1b[?25h", nl=False)  # a live bar hides the cursor
-    click.echo(f"\ninterrupted: finished stages and shards are kept; {_advice()}", err=True)
+    click.echo(f"\ninterrupted: finished stages and shards are kept; {advice()}", err=True)
     children = psutil.Process().children(recursive=True)
     trackers = [child for child in children if _runs(child, "resource_tracker")]
     if "prefect" in sys.modules:

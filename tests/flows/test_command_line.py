@@ -178,10 +178,14 @@ def test_a_runs_outcome_as_json_with_the_story_beside_it(supmer, workspace, monk
     assert [stage["name"] for stage in without_listings(out, "name")] == ["acquire", "sample"]
 
 
-def test_an_unknown_verb_is_one_line(supmer):
-    code, out, err = supmer("rnu")
+@pytest.mark.parametrize(
+    ("verb", "told"), [("rnu", "'rnu': did you mean run?"), ("stauts", "did you mean status?"), ("xyzzy", "'xyzzy'.")]
+)
+def test_an_unknown_verb_is_one_line_with_the_nearest_one(command_line, verb, told):
+    code, out, err = command_line(verb)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
+    assert told in err
 
 
 def test_every_verb_says_what_it_does_if_that_takes_seconds():

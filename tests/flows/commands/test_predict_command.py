@@ -103,6 +103,12 @@ def test_standard_input_is_taken(supmer, expected, arguments, content):
     assert supmer("--data", "-", *arguments, stdin=content.encode()) == (0, as_lines(expected), "")
 
 
+def test_an_empty_input_is_told(supmer, tmp_path):
+    (tmp_path / "empty.jsonl").touch()
+    assert supmer("--data", "-") == (0, [], "standard input: is empty: nothing to label\n")
+    assert supmer("--data", "empty.jsonl") == (0, [], "empty.jsonl: is empty: nothing to label\n")
+
+
 def test_other_fields_pass_through_if_asked_for(supmer, tmp_path, expected):
     rows = [{"id": number, "label": "gold", "text": text} for number, text in enumerate(TEXTS)]
     (tmp_path / "new.jsonl").write_text(json_lines(rows))
