@@ -8,6 +8,7 @@ that started it, but the derivatives that this project has written out are funct
 
 Meta-training takes few steps and tuning one seed (`--steps`, `--seeds`), because shares hardly depend on them.
 `--downloads` names a folder of wheels that a workspace has fetched (.supmer/downloads); without it they are fetched.
+`--stages` leaves out the other stages, whose outputs are then taken from `--workspace`.
 """
 
 import argparse
@@ -95,6 +96,14 @@ def declared(name: str) -> tuple[list[str], list[str]]:
     return stage["deps"], [next(iter(out)) if isinstance(out, dict) else out for out in written]
 
 
+def link_inputs(name: str, root: Path, workspace: Path) -> None:
+    """Link what a stage reads, and no stage has written here, to a workspace that has it."""
+    for path in declared(name)[0]:
+        if path.startswith(("data", "artifacts")) and not (root / path).exists():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).symlink_to(workspace.absolute() / path)
+
+
 def profiled(name: str, root: Path, params: dict[str, Any]) -> Counter[str]:
     """Run a stage; return the seconds of each function."""
     stage = silent_stage(name, root, params, *declared(name), InlineFanOut())
@@ -110,6 +119,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="quickstart")
     parser.add_argument("--downloads", type=Path, help="folder of fetched wheels")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="only these")
+    parser.add_argument("--workspace", type=Path, help="where the stages that are left out have run")
     parser.add_argument("--steps", type=int, default=6, help="steps of meta-training")
     parser.add_argument("--seeds", type=int, default=1, help="seeds of tuning")
     options = parser.parse_args()
@@ -125,7 +136,9 @@ def main() -> None:
         (root / paths.FORGOTTEN).write_bytes((ROOT / paths.FORGOTTEN).read_bytes())
         if options.downloads:
             (root / paths.DOWNLOADS).symlink_to(options.downloads.absolute())
-        for name in STAGES:
+        for name in options.stages:
+            if options.workspace:
+                link_inputs(name, root, options.workspace)
             spent = profiled(name, root, params)
             total = sum(spent.values())
             parts = [[part, seconds / total] for part, seconds in spent.most_common(SHOWN)]

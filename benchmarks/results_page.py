@@ -252,6 +252,16 @@ def fine_tuning() -> str:
     return part(records, (*size_columns, "by the clock (aim 1)", "by processor time", "losses differ by"), shown)
 
 
+def profile() -> str:
+    """Return the table of the largest parts of each stage."""
+    records, rows = rows_of("profile", "profile", "stage")
+    shown = []
+    for (name, stage), row in rows.items():
+        parts = "; ".join(f"{100 * share:.0f} % `{part}`" for part, share in row["parts"][:5])
+        shown.append((name, stage, f"{middle(row, 'cpu_seconds'):.1f} s", parts))
+    return part(records, ("profile", "stage", "processor time", "largest parts"), shown)
+
+
 def reader() -> str:
     """Return the table of the task reader."""
     records, rows = rows_of("reader", "way")
@@ -390,6 +400,7 @@ _MADE = (
     predict,
     precisions,
     prefixes,
+    profile,
     reader,
 )
 TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (*_MADE, sample, scale, systems, tuning)}

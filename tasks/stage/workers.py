@@ -18,7 +18,7 @@ from storage.errors import TransientError
 from tasks.stage.contract import Job, Record
 
 LARGE_BYTES = 400 * 1024**2  # larger workers are ended between two stages; smaller ones are quicker to keep
-END_SECONDS = 5
+END_SECONDS = 30  # on a busy machine a process that holds a model takes long to end
 
 
 @dataclass

@@ -109,3 +109,49 @@ def test_a_benchmark_writes_a_record_that_the_page_can_show(tmp_path):
     show = [sys.executable, "-c", "import results_page; print(results_page.minhash())"]
     shown = subprocess.run(show, cwd=tmp_path / "benchmarks", check=True, capture_output=True, text=True).stdout
     assert "| ours |" in shown
+
+
+MADE = {
+    "step_precision": [
+        {"step": f"{order} order", "precision": precision, "seconds": [spent], "cpu_seconds": [spent], "cosine": 0.999}
+        for order in ("first", "second")
+        for precision, spent in (("float32", 2.0), ("bfloat16", 1.0))
+    ],
+    "embed": [
+        {"way": way, "sentences": 64, "precision": way.split()[-1], "seconds": [1.0], "cpu_seconds": [1.0]}
+        for way in ("backbone, transformers", "backbone, float32", "embedder, float32", "embedder, bfloat16")
+    ],
+    "precision": [
+        *(
+            {"what": "gradients", "form": "sentinel", "kind": "ss", "order": order, "theta": [0.99991], "phi": [0.9995]}
+            for order in (1, 2)
+        ),
+        {"what": "predictions", "set": "subj", "prompt": "a", "rows": 200, "margins": [0.01], "median_margin": 1.5},
+    ],
+    "prefixes": [{"way": "PEFT", "runs": 15, "tokens": 20, "cpu_seconds": [3.0]}],
+    "fine_tuning": [
+        {"way": "plain loop", "shape": "d256", "batch": 4, "threads": 1, "precision": "float32", "seconds": [1.0],
+         "cpu_seconds": [1.0], "largest_difference": 0.0}
+    ],
+    "profile": [{"profile": "quickstart", "stage": "embed", "cpu_seconds": [9.0], "parts": [["model/x:f", 0.5]]}],
+}  # fmt: skip
+SHOWN = {
+    "bfloat16": "| meta step of the quickstart's shape, second order | 2.00 × | 2.00 × | 1.7 | 0.99900 |",
+    "embed": "No record yet.",
+    "agreement": "| all |  | 200 | 1 | 0.50 % | 0.010 |  |",
+    "headline": "shape, first order, against float32 | 2.00 × by processor time |",
+    "prefixes": "| PEFT | 15 | 20 | 3.00 s | 1.00 × |  |",
+    "fine_tuning": "| d256 | 4 | 1 | float32 | plain loop | 1.00 s | 1.00 × | 1.00 × | 0e+00 |",
+    "profile": "| quickstart | embed | 9.0 s | 50 % `model/x:f` |",
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_records_of_precision_methods_and_profiles_become_tables(results_page, tmp_path, monkeypatch, name):
+    import records
+
+    monkeypatch.setattr(records, "FOLDER", tmp_path)
+    about = orjson.loads(RECORDS[0].read_bytes()) | {"arguments": {"quick": True}}
+    for benchmark, rows in MADE.items():
+        (tmp_path / f"{benchmark}.json").write_bytes(orjson.dumps(about | {"benchmark": benchmark, "rows": rows}))
+    assert SHOWN[name] in results_page.TABLES[name]()
