@@ -2,9 +2,9 @@
 
 The stages of a profile run one after the other in this process with one thread, without Prefect, DVC and workers, in a
 temporary workspace. A timer that counts processor time interrupts them a hundred times a second; the time since the
-last interruption belongs to the function that runs then. A function of a library counts for the function of this
-project that called it, with its name in brackets. So does what C code does: the backward pass of autograd is the call
-that started it, but the derivatives that this project has written out are functions of their own.
+last interruption belongs to the function of this project that runs then or has called a library. So does what C code
+does: the backward pass of autograd is the call that started it, but the derivatives that this project has written out
+are functions of their own.
 
 Meta-training takes few steps and tuning one seed (`--steps`, `--seeds`), because shares hardly depend on them.
 `--downloads` names a folder of wheels that a workspace has fetched (.supmer/downloads); without it they are fetched.
@@ -37,7 +37,7 @@ from tasks.stage.contract import InlineFanOut  # noqa: E402
 
 STAGES = ("acquire", "sample", "embed", "cluster", "materialize", "metatrain", "tune", "report")
 PROJECT = tuple(str(ROOT / name) + os.sep for name in ("model", "storage", "tasks"))
-INTERVAL, SHOWN = 0.01, 12
+INTERVAL, SHOWN, IMPORTS = 0.01, 12, "imports"
 
 
 class Sampler:
@@ -64,19 +64,14 @@ class Sampler:
 
 
 def place(frame: FrameType | None) -> str:
-    """Return the innermost function of the project, with the library's function that it is in, if any."""
-    inner, own = frame, frame
-    while own is not None and not own.f_code.co_filename.startswith(PROJECT):
-        own = own.f_back
-    if own is None:
-        return "imports and the rest"
-    name = f"{Path(own.f_code.co_filename).relative_to(ROOT).with_suffix('')}:{own.f_code.co_qualname}"
-    if inner is None or inner is own:
-        return name
-    file = Path(inner.f_code.co_filename)
-    if "importlib" in str(file):
-        return "imports and the rest"
-    return f"{name} [{file.stem}.{inner.f_code.co_name}]"
+    """Return the innermost function of the project, or that modules are being imported."""
+    while frame is not None and not frame.f_code.co_filename.startswith(PROJECT):
+        if "importlib" in frame.f_code.co_filename:
+            return IMPORTS
+        frame = frame.f_back
+    if frame is None:
+        return "the rest"
+    return f"{Path(frame.f_code.co_filename).relative_to(ROOT).with_suffix('')}:{frame.f_code.co_qualname}"
 
 
 def sections(profile: str, steps: int, seeds: int) -> dict[str, Any]:
