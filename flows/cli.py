@@ -36,6 +36,8 @@ VERBS = {
     "forget": "keep documents out of everything from now on, and certify it",
     "verify": "hash every output again and compare it with dvc.lock",
     "predict": "label new texts with a tuned prompt",
+    "runs": "list the runs of the pipeline with parameters and scores, or export them to MLflow or TensorBoard",
+    "compare": "show what changed between two runs in parameters, data, code and scores",
     "evaluate": "measure a tuned prompt on a labeled file: accuracy, macro F1, confusion matrix, calibration",
     "ship": "write a learned prompt with its provenance as a folder to keep with a project",
     "export": "convert a prompt to a Hugging Face PEFT adapter",

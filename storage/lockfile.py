@@ -4,7 +4,7 @@ import configparser
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -118,6 +118,14 @@ def read_pipeline(root: Path) -> Pipeline:
         {name: _declared_stage(name, stage) for name, stage in expanded},
         {name: _locked_stage(name, stage) for name, stage in locked.items()},
     )
+
+
+def with_lock_file(pipeline: Pipeline, content: bytes) -> Pipeline:
+    """Return the pipeline with the stages of another version of dvc.lock."""
+    from ruamel.yaml import YAML
+
+    locked = _mapping(YAML(typ="safe").load(content) or {}, "stages", pipeline.root / "dvc.lock")
+    return replace(pipeline, locked={name: _locked_stage(name, stage) for name, stage in locked.items()})
 
 
 def _expanded(

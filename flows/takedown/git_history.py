@@ -15,6 +15,11 @@ def lock_files(root: Path) -> dict[str, bytes]:
     return {commit: _git(root, "show", f"{commit}:./dvc.lock") for commit in commits}
 
 
+def lock_file_at(root: Path, revision: str) -> bytes:
+    """Return dvc.lock of a commit, branch or tag; nothing if there is none."""
+    return b"" if revision.startswith("-") else _git(root, "show", f"{revision}:./dvc.lock")
+
+
 def commits_that_name(locks: dict[str, bytes], versions: Collection[str]) -> list[str]:
     """Return the commits whose dvc.lock names one of the versions (md5)."""
     wanted = [version.encode() for version in versions]
