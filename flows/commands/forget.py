@@ -161,7 +161,8 @@ def _lines(held: StillHeld) -> Iterator[str]:
             yield f"remote {remote.remote}: cannot be asked ({remote.problem}): delete earlier versions there"
         elif remote.objects:
             command = f"dvc gc --workspace --cloud --remote {remote.remote}"
-            yield f"remote {remote.remote}: {remote.objects:,} objects: `{command}` deletes all earlier versions there"
+            objects = f"{remote.objects:,} object{'' if remote.objects == 1 else 's'} of earlier versions"
+            yield f"remote {remote.remote}: {objects}: `{command}` deletes all earlier versions there"
     if held.commits:
         shown = ", ".join(commit[:12] for commit in held.commits[:NAMED]) + (", …" if len(held.commits) > NAMED else "")
         count = f"{len(held.commits):,} git commit{'' if len(held.commits) == 1 else 's'}"

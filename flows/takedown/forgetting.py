@@ -95,11 +95,15 @@ def state_before(root: Path, ids: Sequence[str]) -> Before:
 
 
 def _influenced_folders(root: Path, ids: Sequence[str]) -> list[str]:
+    """Return the prompts outside the outputs that the documents influenced, now or by an earlier certificate."""
     from storage.lineage.influence import influence
     from storage.queries.views import connect, one_line_errors
 
     with connect(root) as connection, one_line_errors(root):
         reached = [folder for document in ids for folder in influence(root, connection, document).tuned]
+    for certificate in _certificates(root):
+        if not set(ids).isdisjoint(certificate.get("documents", ())):
+            reached += certificate.get("still_held", {}).get("folders", ())
     outputs = output_versions(root)
     return sorted({name for name in reached if not any(Path(name).is_relative_to(output) for output in outputs)})
 
@@ -125,7 +129,10 @@ def require_forgotten(root: Path, ids: Sequence[str], pipeline: Pipeline) -> Cou
 
 
 def copies_of(root: Path, ids: Sequence[str], before: Before, text_field: Callable[[str], str]) -> Copies:
-    """Return the earlier versions that hold the documents, with those that earlier calls found and removed."""
+    """Return the earlier versions that hold the documents, with those that earlier calls found and removed.
+
+    Versions that were removed for other documents count too: they may have held these, and nobody can look any more.
+    """
     from flows.takedown.git_history import lock_files
     from storage.lineage.document_copies import Copies, find_copies
     from storage.lineage.known_runs import known_runs
@@ -133,9 +140,8 @@ def copies_of(root: Path, ids: Sequence[str], before: Before, text_field: Callab
     copies = find_copies(root, ids, known_runs(root, lock_files(root).values()), text_field)
     versions, objects = set(copies.versions) | set(before.versions), set(copies.objects) | set(before.objects)
     for certificate in _certificates(root):
-        if not set(ids).isdisjoint(certificate.get("documents", ())):
-            versions |= set(certificate.get("earlier_versions", ()))
-            objects |= set(certificate.get("earlier_objects", ()))
+        versions |= set(certificate.get("earlier_versions", ()))
+        objects |= set(certificate.get("earlier_objects", ()))
     current = set(output_versions(root).values())
     return Copies(frozenset(versions - current), frozenset(objects))
 
