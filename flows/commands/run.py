@@ -90,7 +90,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
     from flows.dvc_state.dag import Pipeline
 
     aside = redirect_stdout(sys.stderr) if as_json else nullcontext()
-    with aside, workspace_lock(root, shlex.join(["supmer", *sys.argv[1:]])) as lock:
+    with aside, hosted(group), workspace_lock(root, shlex.join(["supmer", *sys.argv[1:]])) as lock:
         if lock.dead:
             mend(root, lock.dead)
         with doing("run: comparing files with dvc.lock"):
@@ -103,14 +103,12 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
         if fresh:
             _tell_all(outcomes)
         else:
-            os.environ[RANKS] = str(
-                ranks or os.environ.get(RANKS, "")
-            )  # for the process that trains, on whatever machine
+            # For the process that trains, on whatever machine.
+            os.environ[RANKS] = str(ranks or os.environ.get(RANKS, ""))
             from flows.run.runner import Places, run_here
 
             places = Places(workers, runner, address)
-            with hosted(group):
-                outcomes = run_here(session, lock, chosen, frozenset(forced), places, Retries(retries, retry_delay))
+            outcomes = run_here(session, lock, chosen, frozenset(forced), places, Retries(retries, retry_delay))
     if as_json:
         print_json([outcome.as_json() for outcome in outcomes])
     if not fresh:

@@ -32,7 +32,8 @@ MODULES = frozenset({"tasks.metatrain.torchrun", "tasks.weights.torchrun"})  # n
 JOIN_SECONDS = 1800  # that a training waits for all of its nodes
 CONNECT_SECONDS = 300  # that a node waits for the run which it joins
 _POLL_SECONDS = 0.3
-_OVER, _OFFERED = "over", "offered"
+_LATE_SECONDS, _LEAVE_SECONDS = 60, 3
+_OVER, _OFFERED, _JOINED, _LEFT = "over", "offered", "joined", "left"
 _RANKS = (("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"))
 
 
@@ -145,7 +146,20 @@ def hosted(group: Group | None) -> Iterator[None]:
         yield
     finally:
         store.set(_OVER, "1")
-        time.sleep(3 * _POLL_SECONDS)  # the store ends with this process: let the nodes read it before
+        _await_leaving(store, group)
+
+
+def _await_leaving(store: TCPStore, group: Group) -> None:
+    """Wait until the other nodes have read that it is over, because the store ends with this process.
+
+    Ranks that are given come for certain, even if this process ends before they have started.
+    """
+    deadline = time.monotonic() + (_LATE_SECONDS if group.given else _LEAVE_SECONDS)
+    while time.monotonic() < deadline:
+        expected = group.nodes - 1 if group.given else store.add(_JOINED, 0)
+        if store.add(_LEFT, 0) >= expected:
+            return
+        time.sleep(_POLL_SECONDS / 3)
 
 
 def _store(group: Group, *, host: bool) -> TCPStore:
@@ -188,12 +202,13 @@ def join(address: str, ranks_here: Callable[[], int], say: Callable[[str], None]
     group = Group(0, *parsed(address), given=given_rank() is not None)
     store = _store(group, host=False)
     say(f"joined the run at {group.address}")
-    number = 0
     try:
+        store.add(_JOINED, 1)
         number = max(int(store.add(_OFFERED, 0)), 1)
         while offer := _offered(store, number):
             _take_part(group, store, offer, ranks_here(), say)
             number += 1
+        store.add(_LEFT, 1)
     except RuntimeError:  # torch's errors of networks
         gone = f"the run at {group.address} is gone"
         raise InputError(f"{gone}: finished work is kept: repeat `supmer run` there, and join again") from None

@@ -111,25 +111,32 @@ def test_if_the_run_is_killed_a_node_that_joined_stops_with_one_line(furnished, 
     assert said.count("\n") == 1
 
 
-def test_the_ranks_that_slurm_gives_are_used(furnished, address):
-    host, _, port = address.partition(":")
+def started_by_srun(workspace, *words):
+    """Start two processes with the ranks that srun gives."""
     processes = []
     for rank in range(2):
         given = {"SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": str(rank)}
-        processes.append(
-            subprocess.Popen(
-                [BIN / "supmer", "run", "--force", "metatrain", "--workers", "1", "--rendezvous", f"{host}:{port}"],
-                cwd=furnished.root,
-                env=furnished.environment | given,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+        process = subprocess.Popen(
+            [BIN / "supmer", *words],
+            cwd=workspace.root,
+            env=workspace.environment | given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
-    assert "supmer: step 24, held-out loss" in ended(processes[0], 0)
-    other = ended(processes[1], 0)
+        processes.append(process)
+    return processes
+
+
+def test_the_ranks_that_slurm_gives_are_used_and_all_end_well_even_if_nothing_is_left_to_do(furnished, address):
+    first, second = started_by_srun(furnished, "run", "--force", "metatrain", "--workers", "1", "--rendezvous", address)
+    assert "supmer: step 24, held-out loss" in ended(first, 0)
+    other = ended(second, 0)
     assert "training-1: 1 rank here, 2 nodes" in other
     assert "the run is over" in other
+    first, second = started_by_srun(furnished, "run", "--rendezvous", address)
+    assert "metatrain  cached" in ended(first, 0)
+    assert "the run is over" in ended(second, 0)
 
 
 @pytest.mark.parametrize(
