@@ -4,8 +4,17 @@ import pickle
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-# Besides the SafetensorError of safetensors: what libraries raise while they load the files of a model.
-UNLOADABLE = (OSError, ValueError, KeyError, RuntimeError, EOFError, pickle.UnpicklingError)
+# What libraries raise while they load the files of a model, besides SafetensorError and StrictDataclassError.
+UNLOADABLE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    EOFError,
+    pickle.UnpicklingError,
+)
 
 
 class InputError(Exception):

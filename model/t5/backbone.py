@@ -111,6 +111,7 @@ def load_backbone(
             checkpointing).
         precision: the precision of the weights and of products with them; `auto` depends on the device.
     """
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoModelForSeq2SeqLM
     from transformers.utils import logging
 
@@ -122,7 +123,7 @@ def load_backbone(
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=wanted, **_LOCAL).to(device)
     except torch.OutOfMemoryError:
         raise  # a subclass of RuntimeError, but no fault of the backbone
-    except (*UNLOADABLE, SafetensorError) as error:
+    except (*UNLOADABLE, SafetensorError, StrictDataclassError) as error:
         raise InputError(
             f"{folder}: cannot be loaded as a backbone ({load_failure(error)}): it should be a transformers folder of "
             "an encoder-decoder"

@@ -182,6 +182,7 @@ def check_backbone(folder: Path) -> Record:
     shape (1, 2, V).
     """
     import torch
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -189,7 +190,7 @@ def check_backbone(folder: Path) -> Record:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
         model, info = AutoModelForSeq2SeqLM.from_pretrained(folder, **_LOCAL, output_loading_info=True)
-    except (*UNLOADABLE, SafetensorError) as error:
+    except (*UNLOADABLE, SafetensorError, StrictDataclassError) as error:
         raise InputError(f"not an encoder-decoder model that transformers can load ({load_failure(error)})") from error
     missing = sorted(info["missing_keys"])
     if missing:
@@ -213,6 +214,7 @@ def check_embedder(folder: Path) -> Record:
     Raise InputError if the model cannot be loaded or the vector is not finite.
     """
     import numpy as np
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 
@@ -220,7 +222,7 @@ def check_embedder(folder: Path) -> Record:
     try:
         model = SentenceTransformer(str(folder), device="cpu", **_LOCAL)
         vector = model.encode([_PROBE], show_progress_bar=False)[0]
-    except (*UNLOADABLE, SafetensorError) as error:
+    except (*UNLOADABLE, SafetensorError, StrictDataclassError) as error:
         raise InputError(f"not a model that sentence-transformers can load ({load_failure(error)})") from error
     if not np.isfinite(vector).all():
         raise InputError("its embedding of a plain sentence is not finite: the model is damaged")

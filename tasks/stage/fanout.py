@@ -1,5 +1,6 @@
 """Shards as Prefect tasks: results are kept as JSON and keyed by content, so that a later run finds them."""
 
+import traceback
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -71,15 +72,37 @@ _steps: dict[str, tuple[Sequence[Job], Finished]] = {}
 
 def _fan_out(run_id: str) -> None:
     jobs, finished = _steps[run_id]
-    waiting = {_start(job): job for job in jobs}
+    waiting: dict[Any, Job] = {}
     try:
+        for job in jobs:
+            waiting[_start(job)] = job
         for future in as_completed(list(waiting)):
             job = waiting[future]
             finished(job, _seen(job, future.result()))
-    except BaseException:
+    except BaseException as error:
         for future in waiting:
             future.wrapped_future.cancel()
+        if _is_of_dask(error):
+            raise TransientError(_lost(error)) from error
         raise
+
+
+def _is_of_dask(error: BaseException) -> bool:
+    """True if Dask itself failed: its scheduler does not answer, or a shard has killed every worker that had it.
+
+    The errors are of Dask's own types, or an OSError that its client raises.
+    """
+    if type(error).__module__.startswith("distributed."):
+        return True
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, OSError) and str(frame.f_globals.get("__name__")).startswith("distributed.")
+
+
+def _lost(error: BaseException) -> str:
+    reason = "a shard killed several workers: is there enough memory?"
+    if type(error).__name__ != "KilledWorker":
+        reason = "its scheduler does not answer"
+    return f"the Dask cluster failed ({reason}): finished shards are kept: start it again, then `supmer run`"
 
 
 def _start(job: Job) -> Any:

@@ -1,5 +1,7 @@
 """Run `supmer` and kill it at an exact moment: `python killed.py run …`, with the moment in $KILLED_AT.
 
+`python killed.py dask worker …` is a Dask worker that dies so.
+
 The moment is just before or just after the n-th call of one function whose arguments match a pattern, in the run or in
 any of its workers. The run is then killed as with `kill -9`; otherwise it is an ordinary run.
 """
@@ -91,8 +93,13 @@ if "KILLED_AT" in os.environ:
         sys.meta_path.insert(0, Finder(moment))
 
 if __name__ == "__main__":
-    from flows.cli import main
-
     os.environ["KILLED_RUN"] = str(os.getpid())
-    sys.argv[0] = "supmer"
+    if sys.argv[1] == "dask":
+        from dask.__main__ import main
+
+        sys.argv.pop(0)
+    else:
+        from flows.cli import main
+
+        sys.argv[0] = "supmer"
     main()
