@@ -8,7 +8,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
 # Two workers take whole files in the order of tests/conftest.py, the longest first.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install run test lint types check bench bench-quick lock clean help
+.PHONY: install run test lint types check bench bench-quick soak lock clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -42,12 +42,15 @@ types: $(STAMP) ## mypy --strict on the packages
 	$(BIN)/mypy
 
 bench: $(STAMP) ## run every benchmark (minutes to an hour); records and docs/results.md are written
-	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+	for file in $(filter-out benchmarks/bench_soak.py,$(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file || exit 1; done
 	$(BIN)/python benchmarks/results_page.py
 
 bench-quick: $(STAMP) ## the headline ratios in under ten minutes; records and docs/results.md are written
 	for name in step_precision meta_step tuning predict cluster materialize; do $(BIN)/python benchmarks/bench_$$name.py --quick || exit 1; done
 	$(BIN)/python benchmarks/results_page.py --headline
+
+soak: $(STAMP) ## half an hour of kills, faults and fuzzed inputs (SOAK="--minutes 5 --seed 7"); record and docs/results.md are written
+	$(BIN)/python benchmarks/bench_soak.py $(SOAK); code=$$?; $(BIN)/python benchmarks/results_page.py && exit $$code
 
 lock: ## resolve pyproject.toml into the lock files, with hashes (UPGRADE=--upgrade; TORCH_BUILDS=wheels of CPU builds of torch)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
-from pages import part_names, with_part, without_parts  # noqa: E402
+from pages import part_names, table, with_part, without_parts  # noqa: E402
 from precision_tables import agreement, bfloat16, bfloat16_headlines  # noqa: E402
 from records import ROOT, Row, read  # noqa: E402
 from tables import middle, part, rows_of, seconds  # noqa: E402
@@ -287,6 +287,19 @@ def sample() -> str:
     return part(records, ("", "text", "per second of processor time", "peak memory"), shown)
 
 
+def soak() -> str:
+    """Return the tables of kills, faults and fuzz cases, and of the kills by stage."""
+    records = read("soak")[-1:]
+    rows = records[0]["rows"] if records else []
+    shown = [(row["part"], row["number"], *row["wrong"].values()) for row in rows]
+    counts = part(records, ("", "number", *(rows[0]["wrong"] if rows else ())), shown)
+    kills = [(*group.split(" | "), number) for row in rows for group, number in row["groups"].items() if " | " in group]
+    kinds, stages = (list(dict.fromkeys(kill[place] for kill in kills)) for place in (0, 1))
+    numbers = {(kind, stage): number for kind, stage, number in kills}
+    by_stage = [(stage, *(numbers.get((kind, stage), 0) for kind in kinds)) for stage in stages]
+    return f"{counts}\n\n{table(('killed in', *kinds), by_stage)}" if kills else counts
+
+
 def systems() -> str:
     """Return the table of the paper's systems on one backbone."""
     records, rows = _systems_in("auto")
@@ -403,7 +416,7 @@ _MADE = (
     profile,
     reader,
 )
-TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (*_MADE, sample, scale, systems, tuning)}
+TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (*_MADE, sample, scale, soak, systems, tuning)}
 
 
 if __name__ == "__main__":

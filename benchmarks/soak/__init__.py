@@ -1,0 +1,1 @@
+"""The parts of `make soak`: kills, faults and fuzzed inputs; benchmarks/bench_soak.py runs them."""
