@@ -109,15 +109,17 @@ def gradient_rows(root: Path, folder: Path, both: Sequence[Backbone], pairs: int
                 }
 
 
-def prediction_rows(root: Path, folder: Path, both: Sequence[Backbone], limit: int) -> Iterator[Row]:
-    """Yield how predictions differ, for every set that is there and every tuned prompt."""
-    params = load(root / "params.yaml")
+def prediction_rows(
+    root: Path, folder: Path, both: Sequence[Backbone], names: Sequence[str], limit: int
+) -> Iterator[Row]:
+    """Yield how predictions differ, for every set and every tuned prompt of it."""
+    form = load(root / "params.yaml").metatrain.template
     passes = [Passes.for_tuning(backbone) for backbone in both]
     tokenizer = TemplateTokenizer.from_folder(folder, LONGEST)
     sources = {source.name: source for source in read_manifest(root / paths.DATASETS)}
-    for name in [*params.tune.datasets, *([params.tune.domains.source] if params.tune.domains.source else [])]:
+    for name in names:
         dataset = read_dataset(sources[name], root)
-        words = TokenizedForm.of(dataset.form, params.metatrain.template, tokenizer)
+        words = TokenizedForm.of(dataset.form, form, tokenizer)
         examples = test_examples(dataset, limit, 0)
         for title, prompt in prompts(root / paths.TUNED_PROMPTS / name, both[0].width):
             wide, low = (labeled(one, words, prompt, examples, "").scores.log_probabilities for one in passes)
@@ -149,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workspace", type=Path, default=ROOT, help="where the quickstart has run")
     parser.add_argument("--pairs", type=int, default=2, help="pairs of tasks for each kind, form and order")
+    parser.add_argument("--sets", nargs="+", default=["movies"], help="labeled sets that were acquired")
     parser.add_argument("--examples", type=int, default=500, help="test examples of each set, at most")
     options = parser.parse_args()
     record = Record(__file__, parser, options)
@@ -158,7 +161,7 @@ def main() -> None:
         record.add(**row)
         print(f"{row['form']:12}{row['kind']:11} order {row['order']}: ∇θ {min(row['theta']):.5f}, "
               f"∇φ {min(row['phi']):.5f}", flush=True)  # fmt: skip
-    for row in prediction_rows(root, folder, both, options.examples):
+    for row in prediction_rows(root, folder, both, options.sets, options.examples):
         record.add(**row)
         largest, usual = max(row["margins"], default=0), row["median_margin"]
         print(f"{row['set']:9}{row['prompt']:28} {len(row['margins'])} of {row['rows']} differ, margins up to "
