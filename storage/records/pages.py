@@ -4,47 +4,10 @@ import re
 from html.parser import HTMLParser
 
 _DROPPED = frozenset({"head", "math", "noscript", "script", "style", "svg", "template"})
-_BLOCKS = frozenset(
-    [
-        "address",
-        "article",
-        "aside",
-        "blockquote",
-        "body",
-        "dd",
-        "details",
-        "div",
-        "dl",
-        "dt",
-        "fieldset",
-        "figcaption",
-        "figure",
-        "footer",
-        "form",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "header",
-        "hr",
-        "html",
-        "li",
-        "main",
-        "nav",
-        "ol",
-        "p",
-        "pre",
-        "section",
-        "summary",
-        "table",
-        "td",
-        "th",
-        "tr",
-        "ul",
-    ]
-)
+_BLOCK_TAGS = """address article aside blockquote body dd details div dl dt fieldset figcaption figure footer form h1
+    h2 h3 h4 h5
+    h6 header hr html li main nav ol p pre section summary table td th tr ul"""
+_BLOCKS = frozenset(_BLOCK_TAGS.split())
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*\r?\n", re.DOTALL | re.MULTILINE)
 
 

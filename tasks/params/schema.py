@@ -13,6 +13,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from model.t5.precision import WantedPrecision
 from storage.errors import did_you_mean
 from tasks.methods import META_TRAINED, METHODS, PAIRS, SINGLES
+from tasks.params.languages import LANGUAGES
 from tasks.params.learning_schema import MetatrainParams, ReportParams, TuneParams
 from tasks.params.schema_base import Count, Distinct, Impossible, Name, ParamGroup, Share, Source, defaults, impossible
 
@@ -70,7 +71,10 @@ class SampleParams(ParamGroup):
     near_duplicates: NearDuplicateParams = defaults(NearDuplicateParams)
 
     def problems(self) -> Iterator[Impossible]:
-        """Yield bounds that leave nothing between them."""
+        """Yield bounds that leave nothing between them, and a language that is not known."""
+        if self.language is not None and self.language not in LANGUAGES:
+            text = f"is not known: use null or one of {', '.join(sorted(LANGUAGES))}"
+            yield impossible("sample.language", self.language, text)
         for name in ("words", "mean_word_length", "sentence_words"):
             low, high = f"min_{name}", f"max_{name}"
             least, most = getattr(self, low), getattr(self, high)

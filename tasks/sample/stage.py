@@ -27,7 +27,6 @@ from storage.tables.corpus_tables import DOCUMENTS
 from tasks.params.schema import SampleParams
 from tasks.sample.corpus_settings import limits
 from tasks.sample.document_index import INDEX, band_names, index, index_params
-from tasks.sample.filters import known_languages
 from tasks.sample.reading_units import Unit, cut_corpus, ignored_in_words, shard_name
 from tasks.sample.sentence_writer import WITHOUT_TEXT, write, write_params
 from tasks.stage.contract import Record, Shard, ShardResult, Stage
@@ -38,7 +37,6 @@ _MEGABYTE = 1_000_000
 def run(stage: Stage) -> Record:
     """Make the documents, sentences and excluded tables of the corpus."""
     params = stage.params.sample
-    _check_language(params)
     manifest = read_manifest(stage.input(paths.CORPUS))
     for line in ignored_in_words(manifest):
         stage.reporter.say(f"sample: {line}")
@@ -57,14 +55,6 @@ def run(stage: Stage) -> Record:
     write_bytes(stage.output(paths.SAMPLE_METRICS), orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
     _write_plots(stage, excluded, written)
     return {"rows": summary["sentences"]} | summary
-
-
-def _check_language(params: SampleParams) -> None:
-    if params.language in {None, "en"}:  # the usual cases, which need not wait for the model
-        return
-    if params.language not in (known := known_languages()):
-        listed = ", ".join(sorted(known))
-        raise InputError(f"params.yaml: sample.language: {params.language!r} is not known: use null or one of {listed}")
 
 
 def _weight(unit: Unit) -> int:

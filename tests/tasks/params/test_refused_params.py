@@ -242,3 +242,9 @@ def test_a_name_that_yaml_reads_as_a_number_must_be_in_quotes(params_file):
 def test_a_setting_puts_such_a_name_in_quotes(params_file):
     params = validate(override(read(params_file), ["acquire.corpus.2024=path:/texts"]))
     assert sorted(params.acquire.corpus) == ["2024", "news"]
+
+
+def test_an_unknown_language_is_refused_before_anything_runs(params_file):
+    text = refusal(params_file, MINIMAL.replace("budget_mb: 20", "language: xx"))
+    assert text.startswith("params.yaml:13: sample.language: is not known: use null or one of ace, af,")
+    assert refused_settings(params_file, "sample.language=xx").startswith("-S: sample.language: is not known")

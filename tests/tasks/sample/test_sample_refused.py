@@ -33,11 +33,6 @@ def test_a_budget_below_the_first_text_is_said(workspace):
     assert message(workspace, budget_mb=0.0001).startswith("params.yaml: sample.budget_mb: 0.0001: no text fits (the")
 
 
-def test_an_unknown_language_is_said(workspace):
-    workspace.add("a.jsonl", lines([story(1)]))
-    assert message(workspace, language="xx").startswith("params.yaml: sample.language: 'xx' is not known: use null or")
-
-
 def test_a_file_that_changed_since_it_was_acquired_is_said(workspace):
     workspace.add("a.jsonl", lines([story(1)]))
     workspace.manifest()
