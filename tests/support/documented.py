@@ -7,7 +7,8 @@ from dataclasses import dataclass
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(supmer [^`\n]+)`")
 _ASIDE = re.compile(r"\s{2,}(?=[^\s\"'])")  # begins the remark beside a command in a list of commands
-_NUMBER = re.compile(r"\b[0-9a-f]{32}\b|\d+(?:[.,]\d+)*")
+# Fractions, times and sizes depend on the machine; all other numbers must be as the page shows them.
+_MEASURED = re.compile(r"\d[\d,]*\.\d+(?:e-?\d+)?|\d[\d,]*(?= (?:s|ms|B|kB|MB|GB)\b)")
 LEFT_OUT = "…"
 _END = {"|", "||", "&&", ";", ">", ">>", "<", "(", ")", "&", "#"}
 
@@ -54,7 +55,7 @@ def words(line):
 
 
 def agrees(shown, printed):
-    """Return (True, None) if the printed lines contain the shown lines in order, ignoring numbers and spaces.
+    """Return (True, None) if the printed lines contain the shown lines in order, ignoring measures and spaces.
 
     Otherwise return False and the first shown line that is missing.
     """
@@ -68,4 +69,4 @@ def agrees(shown, printed):
 
 
 def plain(line):
-    return " ".join(_NUMBER.sub("0", line).replace("─", "").split())
+    return " ".join(_MEASURED.sub("0", line).replace("─", "").split())
