@@ -62,6 +62,8 @@ UNDER_WAY = {
     "trace": "searching the tables",
     "uses": "searching the tables",
     "verify": "hashing the outputs",
+    "runs": "reading the events and DVC's cache",
+    "compare": "reading the events and DVC's cache",
     "ship": "reading the prompt and what it was made from",
     "export": "reading the prompt and hashing its backbone",
     "import": "reading the adapter",

@@ -16,7 +16,8 @@ def previous_section(data: ReportData) -> list[Section]:
     if previous is None:
         return []
     commit = f", git commit {previous.git_commit.rstrip('+')[:HASH]}" if previous.git_commit else ""
-    lead = f"The report before this one was made at {previous.time[:19].replace('T', ' ')} UTC{commit}."
+    made = f"The report before this one was made at {previous.time[:19].replace('T', ' ')} UTC{commit}."
+    lead = f"{made} `supmer compare` shows the differences of any two runs."
     parts: list[Part] = []
     if previous.metrics is None:
         parts.append(Note("Its scores are no longer in DVC's cache: `supmer gc` removed them."))
@@ -48,7 +49,7 @@ def _figures(before: dict[str, Any], now: dict[str, Any]) -> Table | None:
     )  # fmt: skip
     note = (f"{same:,} further scores are the same.",) if same else ()
     caption = "Accuracies that differ from those of the previous run."
-    return Table("previous-figures", caption, columns, tuple(rows), Origin(command="dvc metrics diff"), notes=note)
+    return Table("previous-figures", caption, columns, tuple(rows), Origin(command="supmer runs"), notes=note)
 
 
 def _mean(figures: dict[str, Any], method: str) -> float | None:
@@ -82,4 +83,4 @@ def _parameters(data: ReportData) -> Table | None:
     )
     columns = (Column("stage"), Column("parameter"), Column("before"), Column("now"))
     caption = "Parameters that have changed since the previous run."
-    return Table("previous-parameters", caption, columns, rows, Origin(command="supmer lineage report"))
+    return Table("previous-parameters", caption, columns, rows, Origin(command="supmer runs"))
