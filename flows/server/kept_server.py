@@ -48,8 +48,18 @@ class KeptServer:
         self._start()
 
     def wait_until_ready(self) -> None:
-        """Return once the server answers, and start it again from now on if it dies; raise InputError if it ends."""
-        wait_until_ready(self.process, self.log, self.access.api)
+        """Return once the server answers, and start it again if it is killed; raise InputError if it ends by itself."""
+        while True:
+            try:
+                wait_until_ready(self.process, self.log, self.access.api)
+                break
+            except InputError:
+                code = self.process.poll()
+                self._deaths += 1
+                if code is None or code >= 0 or self._deaths >= MOST_DEATHS:
+                    raise
+            _say(f"Prefect's server died at its start (killed by signal {-code}): it is started again")
+            self._start()
         threading.Thread(target=self._keep, name="kept server", daemon=True).start()
 
     def let_go(self) -> None:

@@ -38,3 +38,12 @@ def test_a_killed_server_of_a_run_is_started_again_and_the_run_goes_on(workspace
     assert "COMPLETED" in flow_states(workspace)
     assert not {"RUNNING", "PENDING"} & set(flow_states(workspace))
     wait_until_gone(workspace.root)
+
+
+def test_a_server_that_is_killed_at_its_start_is_started_again(workspace):
+    with following(workspace, "run", "--force", "acquire", "--until", "acquire", "--workers", "1") as run:
+        server_of(run, "flows.server.run_server").kill()
+        run.line_with("Prefect's server died at its start (killed by signal 9): it is started again")
+        run.line_with("acquire  ran")
+        run.line_with("done: ")
+        assert run.process.wait(60) == 0
