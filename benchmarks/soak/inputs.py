@@ -123,7 +123,7 @@ def texts(_root: Path, generator: Random) -> Case:
 def standard_input(_root: Path, generator: Random) -> Case:
     content = damaged_bytes(_jsonl(TEXTS), generator)
     form = generator.choice(("jsonl", "csv", "txt", "parquet"))
-    return Case(("predict", "--prompt", PROMPT, "--data", "-", "--format", form), standard_input=content)
+    return Case(("predict", "--prompt", PROMPT, "--data", "-", "--input-format", form), standard_input=content)
 
 
 def labels(_root: Path, generator: Random) -> Case:
