@@ -103,8 +103,9 @@ def _say_affected(rows: Counts, *, purge: bool) -> None:
     for document, counts in rows.items():
         named = ", ".join(f"{view} {count:,}" for view, count in counts.items() if count)
         click.echo(f"{document}: {named or 'no table names it'}")
-    kept = any(count for counts in rows.values() for view, count in counts.items() if view != "excluded")
-    click.echo(f"affected: {'sample and all stages after it' if kept else 'sample and report'}")
+    naming = {view for counts in rows.values() for view, count in counts.items() if count}
+    affected = "sample and report" if naming else "sample, which reads the list"
+    click.echo(f"affected: {'sample and all stages after it' if naming - {'excluded'} else affected}")
     if purge:
         click.echo("purge: every earlier version of their outputs that holds them, in DVC's cache and among the shards")
 
