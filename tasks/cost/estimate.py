@@ -23,7 +23,7 @@ CUDA = 0.6 * GB  # CUDA's context and workspaces
 FINE_TUNED = 16  # bytes for each weight that is trained
 TRANSIENT, TRANSIENT_TWICE = 1.3, 1.8  # peak of a pass, relative to what autograd keeps for it
 # Seconds: of a core for starting a worker, and of the run for starting and ending a stage.
-PLAIN_START, TORCH_START, STAGE_START = 0.6, 5.0, 0.7
+PLAIN_START, TORCH_START, STAGE_START = 0.35, 5.0, 0.7
 PROMPT_COPIES = 9
 MOST_CHUNKS = 8  # that a process computes at once, as in `model.prompt.parallel_chunks`
 
@@ -152,7 +152,7 @@ def _memory(plan: Plan, machine: Machine, work: Work, precision: str) -> _Memory
         if machine.device is not None:
             return _fitting(machine, CUDA + encoder + batch, MAIN + at_once * each)
         return _fitting(machine, 0, MAIN + at_once * (each + encoder + batch))
-    extra = {"sample": 0.02 * GB, "cluster": 0.12 * GB, "materialize": 0.05 * GB, "report": 0.08 * GB}[work.stage]
+    extra = {"sample": 0.02 * GB, "cluster": 0.12 * GB, "materialize": 0.0, "report": 0.08 * GB}[work.stage]
     bounded = {"sample": 0.1, "cluster": 0.1, "materialize": 0.2}.get(work.stage, 0) * GB
     large = bounded * min(plan.data.sentences / 1e6, 1)  # shards and DuckDB's limits bound it
     return _fitting(machine, 0, MAIN + at_once * PLAIN_WORKER + extra + large)
@@ -207,7 +207,8 @@ def _of_passes(plan: Plan, machine: Machine, work: Work, precision: str) -> _Mem
     held = graph if keeps and twice else second * together
     prompts = 0.0 if trainings else _prompt_bytes(plan)
     kernels = min(KERNELS, 0.06 * GB + 0.5 * weights)
-    each = TORCH_WORKER + kernels + weights + max(_peak(held, twice=twice), _peak(once * together)) + prompts
+    read = 4.0 * shape.parameters if precision == "bfloat16" else 0.0  # float32 weights of the file, then converted
+    each = TORCH_WORKER + kernels + weights + read + max(_peak(held, twice=twice), _peak(once * together)) + prompts
     lines.append(f"{at_once} processes with {each / GB:.1f} GB each; chunks of {chunk:,} tokens")
     more = f", {second / 1e3:,.0f} kB for second derivatives" if twice else ""
     lines.append(f"{once / 1e3:,.0f} kB kept for each token of a chunk{more}")

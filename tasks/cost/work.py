@@ -20,7 +20,7 @@ SAMPLE_READ, SAMPLE_DRAW = 0.055, 0.045  # for a MB of the corpus that is read, 
 CLUSTER_SENTENCE = 12e-6
 POOL_SENTENCE, DRAW_EXAMPLE = 4e-6, 9e-6
 KMEANS_RATE = 35e9  # operations per second in float32 of faiss on a core
-REPORT_SECONDS = 0.4
+REPORT_SECONDS = 0.15
 MADE_SECONDS = 4.0  # for a tiny model that the program makes
 
 
