@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from datetime import datetime
 
 import pytest
 from click.testing import CliRunner
@@ -10,7 +11,9 @@ from flows import run_export
 from flows.commands.compare import command as compare
 from flows.commands.runs import command as runs
 from storage.errors import InputError
+from storage.lineage.events import Artifact, StageEvent, emit
 from storage.lineage.run_history import PipelineRun, StageVersion
+from storage.lockfile import file_md5
 
 
 def made(number):
@@ -23,16 +26,41 @@ RUNS = [made(1), made(2)]
 METRICS = {run.id: {"sample": {"documents": 10, "excluded": {}, "share": 0.5}} for run in RUNS}
 
 
+def log(root, run):
+    """Write the event and the metrics that such a run leaves."""
+    stage = run.stages["sample"]
+    metrics = root / "data" / "metrics" / "sample.json"
+    metrics.parent.mkdir(parents=True, exist_ok=True)
+    metrics.write_text('{"documents": 10}')
+    outputs = {**stage.outputs, "data/metrics/sample.json": file_md5(metrics)}
+    emit(
+        root,
+        StageEvent(
+            "sample",
+            "COMPLETE",
+            "00000000-0000-4000-8000-000000000000",
+            datetime.fromisoformat(run.time),
+            tuple(Artifact(path, md5, 1, None) for path, md5 in stage.code.items()),
+            tuple(Artifact(path, md5, 1, None) for path, md5 in outputs.items()),
+            dict(stage.parameters),
+            run.commit,
+            run.id,
+        ),
+    )
+
+
 @pytest.fixture
 def workspace(tmp_path, monkeypatch):
-    (tmp_path / "dvc.yaml").write_text("stages:\n  sample: {cmd: x, outs: [data/corpus]}\n")
+    (tmp_path / "dvc.yaml").write_text(
+        "stages:\n  sample: {cmd: x, outs: [data/corpus], metrics: [data/metrics/sample.json]}\n"
+    )
     (tmp_path / "params.yaml").write_text("seed: 1\n")
     (tmp_path / ".dvc").mkdir()
     for arguments in (["init", "-q"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty"]):
         subprocess.run(["git", *arguments, *(["-m", "x"] if "commit" in arguments else [])], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("storage.lineage.run_history.pipeline_runs", lambda _root: RUNS)
-    monkeypatch.setattr("storage.lineage.run_history.metrics_of", lambda _root, run: METRICS[run.id])
+    for run in RUNS:
+        log(tmp_path, run)
     return tmp_path
 
 
