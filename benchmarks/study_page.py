@@ -31,6 +31,7 @@ path,polyline{fill:none;stroke-width:1.6}.band{opacity:.15;stroke:none}""" + "".
     for number, colour in enumerate(("#0b62a4", "#c8501e", "#3a8f3a", "#7a4fa3", "#8a6d3b", "#c2378f", "#666"))
 ) + "</style>"  # fmt: skip
 DRAWS = 10_000
+PT, BASELINES = "pt", ("normal", "vocabulary")
 
 Row = dict[str, Any]
 
@@ -42,6 +43,7 @@ def main() -> None:
     folder = parser.parse_args().trials
     with duckdb.connect() as connection:
         rows = _rows(connection, f"SELECT * FROM '{folder / 'trials.parquet'}' ORDER BY trial, start, set, seed, rate")
+        rows = shared_baselines(rows)
         parts = [learning_table(rows), tuning_table(rows)]
         FIGURES.mkdir(exist_ok=True)
         parts += [f"![{title}](study/{name}.svg)" for name, title in figures(connection, folder, rows)]
@@ -90,21 +92,31 @@ def best_rates(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
     return {key: max(rates, key=lambda rate: float(np.mean(rates[rate]))) for key, rates in areas.items()}
 
 
+def shared_baselines(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with PT's starts, which every trial shares, once, as rows of the trial `pt`."""
+    kept: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        trial = PT if row["start"] in BASELINES else row["trial"]
+        kept.setdefault((trial, *(row[name] for name in ("start", "set", "seed", "rate"))), row | {"trial": trial})
+    return list(kept.values())
+
+
 def paired(rows: Sequence[Row], trial: str, start: str, other: str, measure: str) -> NDArray[np.float64] | None:
-    """Return differences in points [sets, seeds] of a start and another of the same trial, each at its best rate."""
+    """Return differences in points [sets, seeds] of a start and one of PT's, each at its best rate.
+
+    Only sets and seeds that both were measured on count; None if there are none.
+    """
     rates = best_rates(rows)
-    values: dict[str, dict[tuple[str, int], float]] = {}
-    for name in (start, other):
-        if (trial, name) not in rates:
-            return None
-        values[name] = {
-            (row["set"], row["seed"]): row["area"] if measure == "area" else row["scores"][-1]
-            for row in rows
-            if (row["trial"], row["start"], row["rate"]) == (trial, name, rates[trial, name])
-        }
-    sets, seeds = (sorted({key[place] for key in values[start]}) for place in (0, 1))
-    each = {key: 100 * (values[start][key] - values[other][key]) for key in values[start]}
-    return np.array([[each[name, seed] for seed in seeds] for name in sets])
+    values: list[dict[tuple[str, int], float]] = []
+    for key in ((trial, start), (PT, other)):
+        own = [row for row in rows if key in rates and (row["trial"], row["start"], row["rate"]) == (*key, rates[key])]
+        values.append({(row["set"], row["seed"]): _area(row) if measure == "area" else _end(row) for row in own})
+    shared = values[0].keys() & values[1].keys()
+    sets, seeds = (sorted({key[place] for key in shared}) for place in (0, 1))
+    whole = [name for name in sets if all((name, seed) in shared for seed in seeds)]
+    if not whole:
+        return None
+    return np.array([[100 * (values[0][name, seed] - values[1][name, seed]) for seed in seeds] for name in whole])
 
 
 def interval(differences: NDArray[np.float64], draws: int = DRAWS) -> tuple[float, float]:
@@ -121,14 +133,19 @@ def interval(differences: NDArray[np.float64], draws: int = DRAWS) -> tuple[floa
 def tuning_table(rows: Sequence[Row]) -> str:
     """Return a table of what tuning makes of each start, against PT from normal noise and from vocabulary rows."""
     rates = best_rates(rows)
-    titles = ("trial", "start", "rate", "sets", "area", "end", "area − PT normal", "area − PT vocabulary")
+    titles = ("trial", "start", "rate", "sets", "area", "end", "deviation", *(
+        f"{measure} − PT {other}" for other in BASELINES for measure in ("area", "end")
+    ))  # fmt: skip
     lines_ = []
     for (trial, start), rate in rates.items():
         own = [row for row in rows if (row["trial"], row["start"], row["rate"]) == (trial, start, rate)]
         area, end = (100 * float(np.mean([value(row) for row in own])) for value in (_area, _end))
-        against = [_against(rows, trial, start, other) for other in ("normal", "vocabulary")]
-        sets = len({row["set"] for row in own})
-        lines_.append((trial, start, f"{rate:g}", str(sets), f"{area:.1f}", f"{end:.1f}", *against))
+        against = [_against(rows, trial, start, other, one) for other in BASELINES for one in ("area", "end")]
+        sets = {row["set"] for row in own}
+        deviation = 100 * np.mean([np.std([_end(row) for row in own if row["set"] == name], ddof=1) for name in sets])
+        lines_.append(
+            (trial, start, f"{rate:g}", str(len(sets)), f"{area:.1f}", f"{end:.1f}", f"{deviation:.1f}", *against)
+        )
     return table(titles, lines_) if rates else ""
 
 
@@ -140,8 +157,8 @@ def _end(row: Row) -> float:
     return float(row["scores"][-1])
 
 
-def _against(rows: Sequence[Row], trial: str, start: str, other: str) -> str:
-    differences = None if start == other else paired(rows, trial, start, other, "area")
+def _against(rows: Sequence[Row], trial: str, start: str, other: str, measure: str) -> str:
+    differences = None if (trial, start) == (PT, other) else paired(rows, trial, start, other, measure)
     if differences is None:
         return "–"
     low, high = interval(differences)
@@ -151,20 +168,18 @@ def _against(rows: Sequence[Row], trial: str, start: str, other: str) -> str:
 def figures(connection: duckdb.DuckDBPyConnection, folder: Path, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     """Write the figures; yield the name and the title of each."""
     rates = best_rates(rows)
-    latest = max((trial for trial, _ in rates), default=None)
-    if latest is not None:
-        for name in sorted({row["set"] for row in rows if row["trial"] == latest}):
-            series = []
-            for style, start in enumerate(sorted(start for trial, start in rates if trial == latest)):
-                own = [row for row in rows if (row["trial"], row["start"], row["set"]) == (latest, start, name)]
-                own = [row for row in own if row["rate"] == rates[latest, start]]
-                if not own:  # this start was not measured on this set yet
-                    continue
-                means = 100 * np.mean([row["scores"] for row in own], axis=0)
-                points = tuple(Point(step, float(mean)) for step, mean in zip(own[0]["steps"], means, strict=True))
-                series.append(Series(start, style, points, dots=True))
-            if len(series) == 1:
+    for name in sorted({row["set"] for row in rows if row["set"]}):
+        series = []
+        for style, key in enumerate(sorted(rates)):
+            own = [row for row in rows if (row["trial"], row["start"], row["set"]) == (*key, name)]
+            own = [row for row in own if row["rate"] == rates[key]]
+            if not own:  # this start was not measured on this set
                 continue
+            means = 100 * np.mean([row["scores"] for row in own], axis=0)
+            points = tuple(Point(step, float(mean)) for step, mean in zip(own[0]["steps"], means, strict=True))
+            title = f"PT {key[1]}" if key[0] == PT else key[0]
+            series.append(Series(title, style, points, dots=True))
+        if len(series) > 1:
             yield _drawn(f"tuning-{name}", Lines(name, "tuning step", "right, %", tuple(series)))
     for trial in sorted(path.name for path in folder.iterdir() if (path / "steps").is_dir()):
         query = f"SELECT * FROM '{folder / trial / 'steps' / '*.parquet'}' WHERE similarity IS NOT NULL ORDER BY step"
