@@ -16,7 +16,7 @@ from storage.errors import InputError
 from tasks.params.reference import parameters
 
 REPOSITORY = Path(__file__).parents[3]
-PROFILES = ["quickstart", "official-code", "offline-tiny", "paper-flan-t5-xl", "paper-t5-base"]
+PROFILES = ["quickstart", "official-code", "offline-tiny", "paper-flan-t5-xl", "paper-t5-base", "study"]
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_list_says_what_is_wrong_with_params_yaml_and_lists_all_the_same(workspa
     assert "quickstart" in lines[0]
     assert lines[-2:] == [
         "params.yaml is not valid:",
-        "params.yaml:5: sed: unknown key (got 42); did you mean seed?",
+        "params.yaml:6: sed: unknown key (got 42); did you mean seed?",
     ]
 
 
@@ -83,7 +83,7 @@ def test_list_as_json(workspace):
 def test_show_prints_every_key_with_its_value(workspace):
     lines = run("show").output.splitlines()
     assert "sample.budget_mb: 0.7" in lines
-    assert "tune.seeds: [10, 20, 30]" in lines
+    assert "tune.seeds: [10, 20, 30, 40, 50]" in lines
     assert "metatrain.patience: null" in lines
 
 
