@@ -22,6 +22,7 @@ from soak.mutations import (
     odd_value,
     replaced_value,
 )
+from storage.records.formats import NAMES
 
 PROMPT = "artifacts/tuned/movies/supmer"
 THERE = "fuzz"  # the folder in the workspace for the files of a case
@@ -122,8 +123,8 @@ def texts(_root: Path, generator: Random) -> Case:
 
 def standard_input(_root: Path, generator: Random) -> Case:
     content = damaged_bytes(_jsonl(TEXTS), generator)
-    form = generator.choice(("jsonl", "csv", "txt", "parquet"))
-    return Case(("predict", "--prompt", PROMPT, "--data", "-", "--input-format", form), standard_input=content)
+    form = ("--input-format", generator.choice(NAMES)) if generator.random() < 0.7 else ()
+    return Case(("predict", "--prompt", PROMPT, "--data", "-", *form), standard_input=content)
 
 
 def labels(_root: Path, generator: Random) -> Case:

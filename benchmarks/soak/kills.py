@@ -89,7 +89,7 @@ def _await_moment(room: Room, process: subprocess.Popen[bytes], deadline: float)
     """Wait for a random time, or until the run got on; return False if it ended before."""
     generator = room.generator
     until, before = deadline, None
-    if generator.random() < 0.35:
+    if generator.random() < 0.25:
         until = time.monotonic() + generator.uniform(0.1, 8)
     else:
         before = _progress(room.root) + generator.randint(0, 3)
