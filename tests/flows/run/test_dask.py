@@ -21,10 +21,32 @@ def scheduler(served, tmp_path):
     }
     processes = [
         subprocess.Popen(
-            [BIN / "dask", "scheduler", "--scheduler-file", file, "--port", "0", "--no-dashboard"], **common
+            [
+                BIN / "dask",
+                "scheduler",
+                "--scheduler-file",
+                file,
+                "--port",
+                "0",
+                "--host",
+                "127.0.0.1",
+                "--no-dashboard",
+            ],
+            **common,
         ),
         subprocess.Popen(
-            [BIN / "dask", "worker", "--scheduler-file", file, "--nworkers", "1", "--no-dashboard"], **common
+            [
+                BIN / "dask",
+                "worker",
+                "--scheduler-file",
+                file,
+                "--nworkers",
+                "1",
+                "--host",
+                "127.0.0.1",
+                "--no-dashboard",
+            ],
+            **common,
         ),
     ]
     while not file.exists():

@@ -36,7 +36,7 @@ class Cluster:
         self.workers = []
 
     def start(self, command, **environment):
-        options = ["--scheduler-file", self.file, "--no-dashboard"]
+        options = ["--scheduler-file", self.file, "--host", "127.0.0.1", "--no-dashboard"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         environment = self.workspace.environment | environment
         return subprocess.Popen([*command, *options], cwd=self.workspace.root, env=environment, **quiet)
