@@ -50,6 +50,7 @@ from tasks.tune.tokenized_form import TokenizedForm  # noqa: E402
 SETS = ("sst-2", "subj", "trec", "cb", "rte", "mrpc")
 STEPS = (0, 10, 20, 50, 100)
 KEPT = Path(".search")
+BASE = ROOT / "benchmarks" / "search" / "base.yaml"
 TRIALS = ROOT / "benchmarks" / "search" / "trials.parquet"
 SUPMER = Path(sys.executable).with_name("supmer")
 
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--rates", nargs="+", type=float, default=[1.0, 4.0])
     parser.add_argument("--train-only", action="store_true", help="only ask whether the tasks are learned")
+    parser.add_argument("--baselines", action="store_true", help="measure PT's starts alone, without a recipe")
     parser.add_argument("--report", action="store_true", help="print the table of trials")
     arguments = parser.parse_args()
     if arguments.report:
@@ -85,34 +87,58 @@ def main() -> None:
         return
     sets = () if arguments.train_only else tuple(arguments.sets)
     measure = Measure(sets, tuple(arguments.seeds), tuple(arguments.rates))
+    if arguments.baselines:
+        settings = yaml.safe_load(BASE.read_text())
+        compare("pt", settings, baselines(settings), arguments.data, arguments.trials, measure)
     for recipe in arguments.recipes:
         trial(recipe, arguments.data, arguments.trials, measure)
 
 
 def trial(recipe: Path, data: Path, trials: Path, measure: Measure) -> None:
     """Meta-train a recipe, measure what came of it, append its rows."""
-    base = yaml.safe_load((ROOT / "benchmarks" / "search" / "base.yaml").read_text())
-    settings = with_ppt(base | (yaml.safe_load(recipe.read_text()) or {}))
+    settings = with_ppt(yaml.safe_load(BASE.read_text()) | (yaml.safe_load(recipe.read_text()) or {}))
     began = time.time()
     train(settings)
+    hours = {"hours": (time.time() - began) / 3600}
     trained = sorted(path for path in Path("artifacts/prompt").iterdir() if path.is_dir())
     keep(KEPT / recipe.stem, trained)
-    logs = {path.name: training(path.name) for path in trained}
+    logs = {path.name: training(path.name) | hours for path in trained}
     tokens = settings["metatrain.prompt_tokens"]
-    starts = {path.name: Start(tokens, artifact=read_prompt(path)) for path in trained}
-    starts |= {"normal": Start(tokens, "normal"), "vocabulary": Start(tokens, "vocabulary")}
+    starts = {path.name: Start(tokens, artifact=read_prompt(path)) for path in trained} | baselines(settings)
+    compare(recipe.stem, settings, starts, data, trials, measure, logs)
+
+
+def baselines(settings: dict[str, Any]) -> dict[str, Start]:
+    """Return PT's starts: normal noise and vocabulary rows."""
+    tokens = settings["metatrain.prompt_tokens"]
+    return {"normal": Start(tokens, "normal"), "vocabulary": Start(tokens, "vocabulary")}
+
+
+def compare(
+    name: str,
+    settings: dict[str, Any],
+    starts: dict[str, Start],
+    data: Path,
+    trials: Path,
+    measure: Measure,
+    logs: dict[str, dict[str, Any]] | None = None,
+) -> None:
+    """Measure starts and append their rows; `logs` has what is known of the trainings, by start, with their hours."""
+    logs, began = logs or {}, time.time()
     about = {
-        "trial": recipe.stem,
+        "trial": name,
         "recipe": orjson.dumps(settings, option=orjson.OPT_SORT_KEYS).decode(),
         "commit": _commit(),
         "day": time.strftime("%Y-%m-%d"),
     }
-    rows: list[dict[str, Any]] = [] if measure.sets else [about | {"start": path.name} for path in trained]
-    for name, start in starts.items():
-        for scores in measured(name, start, data, measure, trials):
-            rows += [about | {"start": name} | row for row in scores]
+    rows: list[dict[str, Any]] = [] if measure.sets else [about | {"start": start} for start in logs]
+    for start_name, start in starts.items():
+        for scores in measured(start_name, start, data, measure, trials):
+            rows += [about | {"start": start_name} | row for row in scores]
             hours = {"hours": (time.time() - began) / 3600}
             append(trials, [row | hours | logs.get(row["start"], {}) for row in rows])  # kept if it ends here
+    if rows and not measure.sets:
+        append(trials, [row | logs[row["start"]] for row in rows])
     print(table(trials), flush=True)
 
 
