@@ -1,8 +1,9 @@
 """Tasks that are rewritten as they are read, so that they resemble the sets that prompts are tuned on.
 
 A stored pair becomes a sentence and an edited copy of it, for questions about meaning: do two sentences say the same,
-does one follow from the other? The sentences of stored clusters get words of their own as labels. Everything is drawn
-from the sentences of the stored task, so its example and sentence ids still say where a text comes from.
+does one follow from the other? The sentences of stored clusters get words of their own as labels, and lose those words.
+Everything is drawn from the sentences of the stored task, so its example and sentence ids still say where a text comes
+from.
 """
 
 import math
@@ -168,6 +169,23 @@ def own_words(stored: StoredTask, is_token: Callable[[str], bool]) -> tuple[str,
         ranked = sorted(left, key=lambda word: (not is_token(word), -score(word), word))
         words.append(ranked[0] if ranked else str(label + 1))
     return tuple(words)
+
+
+def without_words(stored: StoredTask, words: Sequence[str]) -> StoredTask:
+    """Return the task without these words in its texts, so that a label is not found by looking for its word.
+
+    A text that would be left with fewer than three words stays as it is.
+    """
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, words))})\b", re.IGNORECASE)
+
+    def shortened(text: str) -> str:
+        left = pattern.sub("", text).split()
+        return " ".join(left) if len(left) > 2 else text
+
+    return replace(
+        stored,
+        examples=tuple(replace(one, texts=tuple(shortened(text) for text in one.texts)) for one in stored.examples),
+    )
 
 
 def _odds(count: int, size: int) -> float:

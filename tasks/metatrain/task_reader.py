@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from model.text.label_words import asked_cluster, drawn_words, named_clusters, reworded, word_bank
-from model.text.rewritten_tasks import asked_meaning, edited_pairs, own_words
+from model.text.rewritten_tasks import asked_meaning, edited_pairs, own_words, without_words
 from model.text.templates import Form, Template, anchor_template
 from model.text.tokenization import TemplateTokenizer
 from model.text.tokenized_tasks import Task, tokenized
@@ -141,8 +141,9 @@ class TaskReader:
         draw = np.random.default_rng([self.seed, LABEL_WORDS, epoch, number])
         if stored.format == "ss" and "ss" in {*self.varied, *self.rewritten}:
             stored = named_clusters(stored, draw)
-            template = asked_cluster(self.form, self._words(stored, draw), draw)
-            return tokenized(stored, template, self.tokenizer, roles)
+            words = self._words(stored, draw)
+            shown = stored if "ss" in self.varied else without_words(stored, words)
+            return tokenized(shown, asked_cluster(self.form, words, draw), self.tokenizer, roles)
         if stored.format == "sp" and "sp" in self.rewritten:
             stored, question = edited_pairs(stored, draw)
             words = drawn_words(self._bank, stored.labels, draw) if "sp" in self.varied else question.words

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.text.rewritten_tasks import QUESTIONS, altered, asked_meaning, edited, edited_pairs, own_words
+from model.text.rewritten_tasks import QUESTIONS, altered, asked_meaning, edited, edited_pairs, own_words, without_words
 from storage.tables.task_shards import StoredExample, StoredTask
 
 SENTENCES = [
@@ -156,3 +156,10 @@ class TestOwnWords:
         assert own_words(task, lambda _word: True) == ("rain", "2")
         empty = replace(task, labels=3)
         assert len(set(own_words(empty, lambda _word: True))) == 3
+
+    def test_the_words_are_taken_out_of_the_texts_and_short_texts_stay(self):
+        task = self.task(
+            [(0, "Rain fell, and more rain came over the hills"), (1, "the match"), (1, "rainy matches here")]
+        )
+        texts = [one.texts[0] for one in without_words(task, ("rain", "match")).examples]
+        assert texts == ["fell, and more came over the hills", "the match", "rainy matches here"]
