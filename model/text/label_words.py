@@ -39,8 +39,8 @@ def word_bank(tokenizer: TemplateTokenizer, size: int = BANK) -> tuple[str, ...]
     return tuple(bank)
 
 
-def named_clusters(stored: StoredTask, draw: np.random.Generator) -> StoredTask:
-    """Return a task of single sentences whose labels are clusters instead of the positions of their centroids.
+def named_clusters(stored: StoredTask, draw: np.random.Generator) -> tuple[StoredTask, tuple[int, ...]]:
+    """Return a task of single sentences whose labels are clusters, not positions of centroids, and these clusters.
 
     A random number of its clusters, at least two, is kept. With words for labels, such a task is few-shot
     classification of sentences by topic.
@@ -52,7 +52,7 @@ def named_clusters(stored: StoredTask, draw: np.random.Generator) -> StoredTask:
         for example in stored.examples
         if example.choices[example.label] in kept
     )
-    return replace(stored, labels=len(kept), examples=examples)
+    return replace(stored, labels=len(kept), examples=examples), tuple(kept)
 
 
 # Instructions of one wording would teach a prompt that wording.

@@ -1,16 +1,16 @@
 """Tasks that are rewritten as they are read, so that they resemble the sets that prompts are tuned on.
 
 A stored pair becomes a sentence and an edited copy of it, for questions about meaning: do two sentences say the same,
-does one follow from the other? The sentences of stored clusters get words of their own as labels, and lose those words.
-Everything is drawn from the sentences of the stored task, so its example and sentence ids still say where a text comes
-from.
+does one follow from the other? The sentences of stored clusters are named by words of their own, and lose those words.
+Texts are drawn from the sentences of the stored task, so its example and sentence ids still say where they come from.
 """
 
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from storage.tables.task_shards import StoredExample, StoredTask
 _WORD = re.compile(r"[a-z]{3,}")
 _CLAUSE_END = (",", ";", ":", "—")
 _LONG_WORD = 5  # letters of a word that carries meaning, roughly
+WORDS = 8  # words that a cluster may be named by
 _DROPPED = 0.18  # share of the words that an edit drops
 
 
@@ -148,27 +149,53 @@ def altered(text: str, said: str, other: str, draw: np.random.Generator) -> str 
     return " ".join(words)
 
 
-def own_words(stored: StoredTask, is_token: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return a word for each label that its sentences have more often than those of the other labels.
+def cluster_words(tasks: Iterable[StoredTask], is_token: Callable[[str], bool]) -> dict[int, tuple[str, ...]]:
+    """Return, for each cluster of single-sentence tasks, words that its sentences have more often than the others'.
 
-    Words of one token (`is_token`) are preferred. A label whose sentences have no word left gets its number.
+    The best come first; a word is one token (`is_token`). A sentence counts once, however many tasks have it.
     """
-    found = [Counter[str]() for _ in range(stored.labels)]
-    for example in stored.examples:
-        found[example.label].update({word for text in example.texts for word in _WORD.findall(text.lower())})
-    counts = Counter(example.label for example in stored.examples)
-    total = sum(found, Counter[str]())
-    words: list[str] = []
-    for label, own in enumerate(found):
-        outside = len(stored.examples) - counts[label]
+    found: dict[int, Counter[str]] = {}
+    sizes = Counter[int]()
+    seen: set[tuple[str, ...]] = set()
+    for example in (example for task in tasks for example in task.examples):
+        if example.sentence_ids not in seen:
+            seen.add(example.sentence_ids)
+            cluster = example.choices[example.label]
+            sizes[cluster] += 1
+            found.setdefault(cluster, Counter()).update({*_WORD.findall(" ".join(example.texts).lower())})
+    total = sum(found.values(), Counter[str]())
+    return {
+        cluster: _telling(own, total, sizes[cluster], sizes.total(), is_token) for cluster, own in sorted(found.items())
+    }
 
-        def score(word: str, own: Counter[str] = own, size: int = counts[label], outside: int = outside) -> float:
-            return _odds(own[word], size) - _odds(total[word] - own[word], outside) + math.log(own[word])
 
-        left = [word for word in own if word not in words]
-        ranked = sorted(left, key=lambda word: (not is_token(word), -score(word), word))
-        words.append(ranked[0] if ranked else str(label + 1))
-    return tuple(words)
+def _telling(
+    own: Counter[str], total: Counter[str], size: int, sentences: int, is_token: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """Return the most telling words of a cluster of `size` sentences, by a log-odds ratio and their number.
+
+    They are in at least two and one in a hundred of its sentences, twice as often as in all.
+    """
+    least = max(2, size / 100)
+
+    def score(word: str) -> float:
+        outside = _odds(total[word] - own[word], sentences - size)
+        return _odds(own[word], size) - outside + math.log(own[word])
+
+    often = (word for word, count in own.items() if count >= least and count * sentences >= 2 * total[word] * size)
+    ranked = sorted(often, key=lambda word: (-score(word), word))
+    return tuple(islice((word for word in ranked if is_token(word)), WORDS))
+
+
+def own_words(
+    clusters: Sequence[int], words: Mapping[int, Sequence[str]], draw: np.random.Generator
+) -> tuple[str, ...]:
+    """Return a different word for each cluster, drawn from its own; a cluster without one left gets its number."""
+    names: list[str] = []
+    for number, cluster in enumerate(clusters, start=1):
+        left = [word for word in words.get(cluster, ()) if word not in names]
+        names.append(left[draw.integers(len(left))] if left else str(number))
+    return tuple(names)
 
 
 def without_words(stored: StoredTask, words: Sequence[str]) -> StoredTask:

@@ -1,23 +1,25 @@
 """A reader of tasks for training: shuffled by seed and epoch, exactly resumable, tokenized ahead in the background."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from model.text.label_words import asked_cluster, drawn_words, named_clusters, reworded, word_bank
-from model.text.rewritten_tasks import asked_meaning, edited_pairs, own_words, without_words
+from model.text.rewritten_tasks import asked_meaning, cluster_words, edited_pairs, own_words, without_words
 from model.text.templates import Form, Template, anchor_template
 from model.text.tokenization import TemplateTokenizer
 from model.text.tokenized_tasks import Task, tokenized
 from storage.errors import InputError
-from storage.tables.task_shards import CACHE_BYTES, StoredTask, TaskIndex, TaskShards, read_index
+from storage.tables.task_shards import CACHE_BYTES, TaskIndex, TaskShards, read_index
 from tasks.metatrain.prefetch import Prefetched
 from tasks.metatrain.task_order import LABEL_WORDS, Partner, Place, Share, TaskOrder
 
+NAMING_TASKS = 4_000  # tasks whose sentences name the clusters
 State = dict[str, Any]
 """Where a stream stands, as a checkpoint keeps it: epoch, position, and the seed and tasks they refer to."""
 
@@ -140,8 +142,8 @@ class TaskReader:
         stored = shards.read(number)
         draw = np.random.default_rng([self.seed, LABEL_WORDS, epoch, number])
         if stored.format == "ss" and "ss" in {*self.varied, *self.rewritten}:
-            stored = named_clusters(stored, draw)
-            words = self._words(stored, draw)
+            stored, clusters = named_clusters(stored, draw)
+            words = self._words(clusters, draw)
             shown = stored if "ss" in self.varied else without_words(stored, words)
             return tokenized(shown, asked_cluster(self.form, words, draw), self.tokenizer, roles)
         if stored.format == "sp" and "sp" in self.rewritten:
@@ -155,8 +157,16 @@ class TaskReader:
             template = reworded(template, stored.kind, self._bank, draw)
         return tokenized(stored, template, self.tokenizer, roles)
 
-    def _words(self, stored: StoredTask, draw: np.random.Generator) -> tuple[str, ...]:
+    def _words(self, clusters: Sequence[int], draw: np.random.Generator) -> tuple[str, ...]:
         """Return the label words of a task of named clusters."""
         if "ss" in self.varied:
-            return drawn_words(self._bank, stored.labels, draw)
-        return own_words(stored, lambda word: self.tokenizer.length(word) == 1)
+            return drawn_words(self._bank, len(clusters), draw)
+        return own_words(clusters, self._cluster_words, draw)
+
+    @cached_property
+    def _cluster_words(self) -> dict[int, tuple[str, ...]]:
+        """The words that clusters are named by, from the first training tasks, for validation too."""
+        index = read_index(self.folder, "train", ("ss",))
+        with closing(TaskShards(index, self.cache_bytes)) as shards:
+            tasks = (shards.read(number) for number in range(min(len(index), NAMING_TASKS)))
+            return cluster_words(tasks, lambda word: self.tokenizer.length(word) == 1)

@@ -127,7 +127,8 @@ class TestNamedClusters:
     def test_a_label_is_the_same_cluster_wherever_its_centroid_stood(self):
         task = self.stored()
         for seed in range(20):
-            named = named_clusters(task, draw(seed))
+            named, clusters = named_clusters(task, draw(seed))
+            assert len(clusters) == named.labels
             assert 2 <= named.labels <= 4
             clusters = {}
             by_id = {example.example_id: example for example in task.examples}

@@ -1,14 +1,22 @@
 """Rewritten tasks: an edited copy says no more than its sentence, an altered one does, and names belong to clusters."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.text.rewritten_tasks import QUESTIONS, altered, asked_meaning, edited, edited_pairs, own_words, without_words
+from model.text.rewritten_tasks import (
+    QUESTIONS,
+    altered,
+    asked_meaning,
+    cluster_words,
+    edited,
+    edited_pairs,
+    own_words,
+    without_words,
+)
 from storage.tables.task_shards import StoredExample, StoredTask
 
 SENTENCES = [
@@ -128,13 +136,14 @@ class TestPairs:
 
 class TestOwnWords:
     def task(self, texts):
+        """Return a task of two clusters, 7 and 9, in the places 0 and 1."""
         examples = tuple(
-            StoredExample(f"t/s{number:02d}", "support", label, (text,), (f"d:{number}",), ())
+            StoredExample(f"t/s{number:02d}", "support", label, (text,), (f"d:{number}",), (7, 9))
             for number, (label, text) in enumerate(texts)
         )
         return StoredTask("t", "ss", "ss", 2, examples)
 
-    def test_a_cluster_is_named_by_a_word_that_its_sentences_alone_have(self):
+    def test_words_of_a_cluster_are_those_that_its_sentences_alone_have(self):
         task = self.task(
             [
                 (0, "the rain fell over the hills"),
@@ -143,19 +152,21 @@ class TestOwnWords:
                 (1, "a late match for the team over there"),
             ]
         )
-        first, second = own_words(task, lambda _word: True)
-        assert first == "rain"
-        assert second in {"team", "match"}
+        words = cluster_words([task, task], lambda _word: True)
+        assert words == {7: ("rain",), 9: ("match", "team")}
 
-    def test_words_of_one_token_come_first(self):
-        task = self.task([(0, "rain rainfall hills"), (1, "match team")])
-        assert own_words(task, lambda word: word in {"hills", "team"}) == ("hills", "team")
+    def test_words_are_one_token_and_at_most_eight(self):
+        texts = [(0, "a1 bb rainfall rain " + " ".join(f"w{letter}x" for letter in "abcdefghijk"))] * 2 + [
+            (1, "team")
+        ] * 2
+        words = cluster_words([self.task(texts)], lambda word: word != "rainfall")[7]
+        assert len(words) == 8
+        assert "rainfall" not in words
 
-    def test_names_differ_and_a_label_without_words_gets_its_number(self):
-        task = self.task([(0, "rain"), (1, "rain")])
-        assert own_words(task, lambda _word: True) == ("rain", "2")
-        empty = replace(task, labels=3)
-        assert len(set(own_words(empty, lambda _word: True))) == 3
+    def test_names_are_drawn_differ_and_a_cluster_without_words_gets_its_number(self):
+        words = {7: ("rain", "hills"), 9: ("rain",)}
+        drawn = {own_words((7, 9, 11), words, draw(seed)) for seed in range(20)}
+        assert drawn == {("rain", "2", "3"), ("hills", "rain", "3")}
 
     def test_the_words_are_taken_out_of_the_texts_and_short_texts_stay(self):
         task = self.task(
