@@ -86,7 +86,7 @@ def start_prefect(scratch):
     log = scratch / "server.log"
     server = start_server(scratch, log)
     with importing():
-        import flows.run.flow  # noqa: F401
+        import flows.run.pipeline  # noqa: F401
 
     await_server(server, log)
 

@@ -34,6 +34,14 @@ class Holder:
     interrupted: bool = False  # it was told to stop, and stopped at once, even in the middle of a write
 
 
+class WorkspaceBusyError(InputError):
+    """Another process holds the workspace; `holder` describes it."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"{holder} is running in this workspace: wait for it, or stop it first")
+        self.holder = holder
+
+
 @dataclass
 class Lock:
     """A held workspace lock; `dead` is an earlier run that ended too early, whose traces have not been repaired yet."""
@@ -44,7 +52,7 @@ class Lock:
 
 @contextmanager
 def workspace_lock(root: Path, command: str, *, needs_room: bool = True) -> Iterator[Lock]:
-    """Hold the workspace; raise InputError, naming the holder, if another process holds it.
+    """Hold the workspace; raise WorkspaceBusyError, naming the holder, if another process holds it.
 
     The kernel releases the lock of a dead process. The content of the file stays, which shows that the process died.
     A command that frees space (`needs_room` is false) holds the lock even if the disk is too full for that content.
@@ -53,8 +61,7 @@ def workspace_lock(root: Path, command: str, *, needs_room: bool = True) -> Iter
     path.parent.mkdir(exist_ok=True)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
         if not _taken_soon(file.fileno()):
-            holder = _read(file.read())
-            raise InputError(f"{_in_words(holder)} is running in this workspace: wait for it, or stop it first")
+            raise WorkspaceBusyError(_in_words(_read(file.read())))
         lock = Lock(_read(file.read()))
         mine = Holder(os.getpid(), command, datetime.now(UTC).isoformat(timespec="seconds"))
         try:
@@ -127,9 +134,10 @@ def _taken(descriptor: int) -> bool:
 
 
 def stopped(root: Path) -> None:
-    """Record that the run in the lock file was interrupted and did not die; it may still need repairs."""
+    """Record that this process, if it holds the workspace, was interrupted and did not die; repairs may be needed."""
     holder = _read((root / LOCK).read_bytes())
-    (root / LOCK).write_bytes(orjson.dumps(replace(holder, interrupted=True)) if holder else b"")
+    if holder and holder.pid == os.getpid():
+        (root / LOCK).write_bytes(orjson.dumps(replace(holder, interrupted=True)))
 
 
 def _read(content: bytes) -> Holder | None:

@@ -35,6 +35,7 @@ LONGEST = (
     "flows/run/test_kill.py",
     "tasks/metatrain/test_training.py",
     "flows/run/test_run.py",
+    "flows/run/test_worker.py",
     "test_docs.py",
     "flows/run/test_kill_stages.py",
     "flows/run/test_crash.py",

@@ -13,7 +13,16 @@ from storage.errors import InputError, did_you_mean
 
 SOURCE = Path(__file__).parents[2]  # the source tree that this program runs from
 LINKED = ("flows", "model", "storage", "tasks")  # code that stages depend on: the workspace links to the program's own
-COPIED = (".dvc/config", ".dvc/.gitignore", ".dvcignore", "dvc.yaml", "inputs.yaml", "inputs/README.md", "profiles")
+COPIED = (
+    ".dvc/config",
+    ".dvc/.gitignore",
+    ".dvcignore",
+    "dvc.yaml",
+    "inputs.yaml",
+    "inputs/README.md",
+    "prefect.yaml",
+    "profiles",
+)
 EXAMPLES = """\b
 Examples:
   supmer init ~/prompts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -14,21 +13,19 @@ import click
 from flows.commands.join import takes_part
 from flows.completion import stage_names
 from flows.dvc_state.local_inputs import in_columns, is_listing
-from flows.dvc_state.recovery import mend
-from flows.lock import workspace_lock
 from flows.options import PARAMS_FILE, node_options, place_options, print_json, set_option, stage_option
 from flows.retries import Retries, retry_options
+from flows.run.opening import open_run
 from flows.run.outcome import Outcome
+from flows.run.request import Places, Request
 from flows.run.session import Session, open_session
 from flows.workspace import enter
 from storage import paths
-from storage.errors import InputError
 from storage.signs_of_life import doing
-from tasks.stage.contract import RANKS
 from tasks.stage.nodes import hosted, wanted_group
 
 if TYPE_CHECKING:
-    from flows.dvc_state.dag import Node, Pipeline
+    from flows.dvc_state.dag import Node
 
 
 @click.command(epilog="Exit codes: 0 done, 1 a bug, 2 bad input, 130 interrupted.")
@@ -77,38 +74,29 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
     """
     if cost and not dry_run:
         raise click.UsageError("--cost goes with --dry-run.")
+    places, again = Places(workers, runner, address, ranks), Retries(retries, retry_delay)
+    request = Request(places, stages, start, end, forced, settings, again)
     if dry_run:
         with doing("run: comparing files with dvc.lock"):
             session = open_session(settings, keep=False)
-            chosen = _chosen(session.pipeline, stages, start, end, forced)
-            _say_plan(session, chosen, forced, cost=cost, as_json=as_json)
+            _say_plan(session, request.nodes(session.pipeline), forced, cost=cost, as_json=as_json)
         return
     root = enter()
     group = wanted_group(nodes, rendezvous)
     if takes_part(group):
         return
-    from flows.dvc_state.dag import Pipeline
-
     aside = redirect_stdout(sys.stderr) if as_json else nullcontext()
-    with aside, hosted(group), workspace_lock(root, shlex.join(["supmer", *sys.argv[1:]])) as lock:
-        if lock.dead:
-            mend(root, lock.dead)
+    with aside, hosted(group), open_run(root, request, shlex.join(["supmer", *sys.argv[1:]])) as run:
         with doing("run: comparing files with dvc.lock"):
-            if settings:  # refuse wrong stages before the settings are written
-                _chosen(Pipeline(root), stages, start, end, forced)
-            session = open_session(settings, keep=True)
-            chosen = _chosen(session.pipeline, stages, start, end, forced)
-            outcomes = [] if forced or lock.dead else _all_fresh(session, chosen)
+            outcomes = [] if forced or run.lock.dead else _all_fresh(run.session, run.nodes)
         fresh = bool(outcomes)
         if fresh:
             _tell_all(outcomes)
         else:
-            # For the process that trains, on whatever machine.
-            os.environ[RANKS] = str(ranks or os.environ.get(RANKS, ""))
-            from flows.run.runner import Places, run_here
+            from flows.run.runner import run_here
 
-            places = Places(workers, runner, address)
-            outcomes = run_here(session, lock, chosen, frozenset(forced), places, Retries(retries, retry_delay))
+            places.announce_ranks()
+            outcomes = run_here(run)
     if as_json:
         print_json([outcome.as_json() for outcome in outcomes])
     if not fresh:
@@ -130,22 +118,6 @@ def _end(outcomes: Sequence[Outcome], *, quiet: bool) -> None:
         sys.exit(2)
     if not quiet:
         click.echo("done: `supmer sql` lists the tables, `supmer lineage` says what they were made from")
-
-
-def _chosen(
-    pipeline: Pipeline, stages: Sequence[str], start: str | None, end: str | None, forced: Sequence[str]
-) -> list[Node]:
-    from flows.dvc_state.dag import require, select
-
-    every = pipeline.nodes()
-    nodes = select(every, stages, start, end)
-    for name in forced:
-        require([node.name for node in every], name)
-        if name not in {node.name for node in nodes}:
-            raise InputError(f"--force {name}: is not among the stages to run: name it too, or leave --force out")
-    if not nodes:
-        raise InputError("no stage is left to run: check the names and their order with `supmer dag`")
-    return nodes
 
 
 def _all_fresh(session: Session, nodes: Sequence[Node]) -> list[Outcome]:

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from flows.lock import schedule_lock
 from flows.options import place_options, set_option
 from flows.retries import Retries, retry_options
 from flows.run.interrupt import raise_on_signals
+from flows.run.request import Places, Request
 from flows.run.session import open_session
 from flows.server.access import Access, configured
 from flows.workspace import enter
@@ -69,12 +69,9 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
     """
     root = enter()
     raise_on_signals()
-    session = open_session(settings, keep=False)
-    from flows.dvc_state.dag import select
-    from flows.run.runner import Places
-
-    select(session.pipeline.nodes(), stages, None, None)
-    Places(workers, runner, address)
+    places, again = Places(workers, runner, address, ranks), Retries(retries, retry_delay)
+    request = Request(places, stages, settings=settings, retries=again)
+    request.nodes(open_session(settings, keep=False).pipeline)
     from flows.server import prefect_home
     from flows.server.schedule_times import interval, prefect_schedule
 
@@ -82,28 +79,13 @@ def command(  # noqa: PLR0913, PLR0917 - one argument for each option
         interval(every)
     prefect_home.prepare(root)
     when = prefect_schedule(cron, every, timezone)
-    arguments = [*stages, "--retries", str(retries), "--retry-delay", str(retry_delay), "--runner", runner]
-    arguments += ["--workers", str(workers), *(["--dask", address] if address else [])]
-    arguments += [
-        *(["--ranks", str(ranks)] if ranks else []),
-        *(part for setting in settings for part in ("-S", setting)),
-    ]
     asked = shlex.join(["supmer", *sys.argv[1:]])
-    with schedule_lock(root, asked), suppress(KeyboardInterrupt), _server(root, port) as access:
+    with suppress(KeyboardInterrupt), _server(root, port) as access, schedule_lock(root, asked):
         access.use()  # for the runs
-        _serve(root, access, when, Plan(asked, arguments, Retries(retries, retry_delay)))
+        _serve(root, access, when, request, asked)
     click.echo("\nstopped: nothing runs until `supmer serve` is started again")
     sys.stdout.flush()
     os._exit(0)  # Prefect's exit handlers would look for a server that is gone
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The runs of a schedule: the command as typed, the arguments of `supmer run`, and the retries."""
-
-    asked: str
-    arguments: list[str]  # of `supmer run`
-    retries: Retries
 
 
 @contextmanager
@@ -126,17 +108,21 @@ def _server(root: Path, port: int) -> Iterator[Access]:
         lasting.leave()
 
 
-def _serve(root: Path, access: Access, when: Any, plan: Plan) -> None:
+def _serve(root: Path, access: Access, when: Any, request: Request, asked: str) -> None:
+    """Let Prefect's runner serve the schedule; raise InputError if somebody deletes it, or the runner ends."""
     from prefect.client.orchestration import SyncPrefectClient
+    from prefect.context import refresh_global_settings_context
 
-    from flows.server.schedule import Schedule, register
+    refresh_global_settings_context()  # Prefect was imported to read the schedule, before the server was known
+    from flows.run.pipeline import supmer
+    from flows.server.schedule_watch import Watch
+    from flows.server.served import Served
 
     with SyncPrefectClient(access.api, auth_string=access.key) as client:
-        deployment = register(client, root, when, plan.asked)
-        click.echo(f"scheduled: {access.origin}/deployments/deployment/{deployment}  (Ctrl-C stops)")
-        schedule = Schedule(client, root, deployment, plan.arguments, plan.retries)
+        served = Served.start(client, supmer, root, when, request.parameters(), asked)
         try:
-            schedule.run()
+            click.echo(f"scheduled: {access.origin}/deployments/deployment/{served.deployment}  (Ctrl-C stops)")
+            Watch(client, served.deployment).run(served.is_alive)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            schedule.stop()
+            served.stop()

@@ -47,6 +47,7 @@ def command(name: str) -> None:
             from flows.run.listing import renew_listings
 
             renew_listings(session, nodes.values())
-        from flows.run.runner import Places, run_single
+        from flows.run.request import Places
+        from flows.run.runner import run_single
 
         run_single(session, lock, nodes[name], Places(os.cpu_count() or 1))

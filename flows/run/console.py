@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,8 @@ from uuid import UUID
 
 import click
 
+from flows.dvc_state.local_inputs import in_columns, is_listing
+from flows.run.outcome import Outcome
 from storage.counts import remaining, singular, speed
 from storage.signs_of_life import SignsOfLife, doing
 
@@ -33,6 +35,7 @@ class Bar:
     unit: str
     live: tuple[RichProgress, TaskID] | None
     log: Callable[[str], None]
+    quiet: bool = False
     done: int = 0
     signs: SignsOfLife | None = None
     _first: tuple[int, float] | None = None  # what was done when, at the first report
@@ -55,7 +58,7 @@ class Bar:
             self._line = now
             line = f"{self._count()}{self._left(now)}{self._remark()}"
             self.log(line)
-            if not self.live:
+            if not self.live and not self.quiet:
                 click.echo(f"  {line}")
                 if self.signs:
                     self.signs.spoke()
@@ -112,14 +115,16 @@ def _keep_no_log(_message: str) -> None:
 
 @dataclass(frozen=True)
 class ConsoleReporter:
-    """A reporter that writes to standard output and to the log of a Prefect task."""
+    """A reporter that writes to standard output, unless it is quiet, and to the log of a Prefect task."""
 
     log: Callable[[str], None] = _keep_no_log
     signs: SignsOfLife | None = None
+    quiet: bool = False
 
     def say(self, message: str) -> None:
         """Print and log one line."""
-        click.echo(f"  {message}")
+        if not self.quiet:
+            click.echo(f"  {message}")
         self.log(message)
         if self.signs:
             self.signs.spoke()
@@ -133,9 +138,9 @@ class ConsoleReporter:
     @contextmanager
     def progress(self, label: str, total: int, unit: str) -> Iterator[Bar]:
         """Show a live bar in a terminal, or print lines elsewhere."""
-        if not sys.stdout.isatty():
+        if self.quiet or not sys.stdout.isatty():
             with self.doing(f"{label}: 0 of {total:,} {singular(unit) if total == 1 else unit}"):
-                yield Bar(label, total, unit, None, self.log, signs=self.signs)
+                yield Bar(label, total, unit, None, self.log, self.quiet, signs=self.signs)
             return
         from rich.progress import (
             BarColumn,
@@ -178,3 +183,15 @@ class ConsoleReporter:
             return
         with self.signs.hushed():
             yield
+
+
+def outcome_printer(stages: Sequence[str], *, quiet: bool = False) -> Callable[[Outcome], None]:
+    """Return a function that prints an outcome of one of the stages, in columns; cached listings are left out."""
+    context = click.get_current_context(silent=True)  # threads, in which stages end, have none
+    colour, width = context.color if context else None, in_columns(stages)
+
+    def print_outcome(outcome: Outcome) -> None:
+        if not quiet and (outcome.verdict != "cached" or not is_listing(outcome.stage)):
+            click.echo(outcome.line(width), color=colour)
+
+    return print_outcome

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
+from uuid import UUID
 
 import click
 import psutil
@@ -17,15 +20,35 @@ import psutil
 from flows.lock import stopped
 from flows.run.measure import SERVER
 from flows.server.access import configured
-from flows.server.kept_server import let_all_go
+from flows.server.kept_server import is_kept_here, let_all_go
 
 TELL_SECONDS = 3.0  # of the five seconds in which a run must stop
+LOOK_SECONDS = 2.0
+SUPERVISED = "PREFECT__FLOW_RUN_ID"  # environment variable: set by a runner or worker of Prefect, which watches the run
 
 
 def stop_on_signals() -> None:
     """Handle both signals from now on; call this again inside the flow, where Prefect sets its own SIGTERM handler."""
     signal.signal(signal.SIGINT, _stop)
     signal.signal(signal.SIGTERM, _stop)
+
+
+def stop_when_cancelled() -> None:
+    """Stop this run when somebody cancels it in Prefect's interface; a runner or worker of Prefect does so itself."""
+    if SUPERVISED not in os.environ and not is_kept_here():  # the server of a single run has no interface
+        threading.Thread(target=_watch, args=(_flow_run(),), daemon=True).start()
+
+
+def _watch(flow_run_id: UUID | None) -> None:
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        while flow_run_id:
+            time.sleep(LOOK_SECONDS)
+            with suppress(Exception):  # a server that is busy or away does not stop the work
+                state = client.read_flow_run(flow_run_id).state
+                if state and (state.is_cancelling() or state.is_cancelled()):
+                    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def raise_on_signals() -> None:
@@ -58,7 +81,9 @@ def advice() -> str:
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     """End the process without waiting for shards: unfinished files have temporary names and are never read."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for another in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(another, signal.SIG_IGN)
+    told = False
     if sys.stdout.isatty():
         click.echo("\x1b[?25h", nl=False)  # a live bar hides the cursor
     click.echo(f"\ninterrupted: finished stages and shards are kept; {advice()}", err=True)
@@ -66,7 +91,7 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     trackers = [child for child in children if _runs(child, "resource_tracker")]
     if "prefect" in sys.modules:
         with suppress(Exception):  # the user asked to stop now, even if Prefect cannot be told
-            _tell_prefect()
+            told = _tell_prefect()
     let_all_go()
     for child in children:
         if child not in trackers:  # a worker that outlives Python's resource tracker would start another one
@@ -77,8 +102,9 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     for tracker in trackers:
         with suppress(psutil.Error):
             tracker.kill()
-    stopped(Path.cwd())
-    os._exit(128 + number)
+    with suppress(OSError):  # the workspace was not open yet
+        stopped(Path.cwd())
+    os._exit(0 if told and SUPERVISED in os.environ else 128 + number)  # another code would be a crash for Prefect
 
 
 def _runs(process: psutil.Process, program: str) -> bool:
@@ -88,14 +114,22 @@ def _runs(process: psutil.Process, program: str) -> bool:
         return False
 
 
-def _tell_prefect() -> None:
-    import httpx
+def _flow_run() -> UUID | None:
     from prefect.context import FlowRunContext
 
     context = FlowRunContext.get()
-    if context is None or context.flow_run is None:
-        return
+    return context.flow_run.id if context and context.flow_run else None
+
+
+def _tell_prefect() -> bool:
+    """Mark the current flow run as cancelled; return True if the server has done so."""
+    import httpx
+
+    flow_run = _flow_run()
+    if flow_run is None:
+        return False
     state = {"type": "CANCELLED", "name": "Interrupted", "message": "Stopped by the user; the next run continues."}
-    url = f"{os.environ['PREFECT_API_URL']}/flow_runs/{context.flow_run.id}/set_state"
+    url = f"{os.environ['PREFECT_API_URL']}/flow_runs/{flow_run}/set_state"
     headers = access.headers if (access := configured()) else {}
-    httpx.post(url, json={"state": state, "force": True}, headers=headers, timeout=TELL_SECONDS)
+    answer = httpx.post(url, json={"state": state, "force": True}, headers=headers, timeout=TELL_SECONDS)
+    return answer.is_success

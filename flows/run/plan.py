@@ -11,6 +11,7 @@ import click
 from flows.dvc_state.dag import Node
 from flows.dvc_state.freshness import assess
 from flows.dvc_state.local_inputs import in_columns, is_listing
+from flows.lock import Holder
 from flows.run.session import Session
 
 WOULD = {"fresh": "fresh", "restorable": "restore", "stale": "run"}
@@ -73,6 +74,17 @@ def plan(session: Session, nodes: Sequence[Node], forced: Sequence[str] = ()) ->
         if step.action == "run" or (step.action == "restore" and not freshness.returning):
             changing.add(node.name)
     return list(steps.values())
+
+
+def summary(steps: Sequence[Step], dead: Holder | None) -> str:
+    """Return the name of a run: the first stage that would run or be restored, and why."""
+    work = [step for step in steps if step.action != "fresh"]
+    work = [step for step in work if not is_listing(step.stage)] or work
+    if not work:
+        return "nothing to do: all stages are fresh"
+    first, more = work[0], len(work) - 1
+    after = " (after a crash)" if dead and not dead.interrupted else ""
+    return f"{first.stage}{f' and {more} more' if more else ''}: {first.why[0]}{after}"
 
 
 def print_steps(steps: Iterable[Step]) -> None:

@@ -101,6 +101,11 @@ class KeptServer:
 _kept: list[KeptServer] = []
 
 
+def is_kept_here() -> bool:
+    """Return True if this process has started a server."""
+    return bool(_kept)
+
+
 def let_all_go() -> None:
     """Do not start the servers of this process again: the process is about to end, and they with it."""
     for server in _kept:

@@ -96,6 +96,8 @@ def start_lasting_server(root: Path, port: int) -> Lasting:
         PREFECT_UI_API_URL="/api",
         PREFECT_UI_STATIC_DIRECTORY=str(root / HOME / "ui"),  # Prefect's own folder may be read-only
         PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT="false",
+        # In memory, as by default, the places that runs hold would be lost with a server that dies, and the runs too.
+        PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE="prefect.server.concurrency.lease_storage.filesystem",
     )
     lasting = Lasting(root, server)
     try:

@@ -54,6 +54,13 @@ def start_server(root: Path, log: Path) -> KeptServer | None:
     return server
 
 
+def find_report(root: Path) -> None:
+    """Note that the report is served if the current server is one of this program, as `supmer ui` starts it."""
+    lasting, current = announced(root), configured()
+    if lasting and current and lasting.api == current.api:
+        report_is_served()
+
+
 def await_server(server: KeptServer | None, log: Path) -> None:
     """Return once the server answers: that of `start_server`, or without one that of PREFECT_API_URL."""
     if server:

@@ -60,7 +60,9 @@ class PrefectFanOut:
         run_id = uuid.uuid4().hex
         _steps[run_id] = (jobs, finished)
         try:
-            step_flow: Any = flow(name=step, task_runner=self.runner, persist_result=False)(_fan_out)
+            name = f"{step}: {len(jobs)} shard{'s' * (len(jobs) != 1)}"
+            named = flow(name=step, flow_run_name=name, task_runner=self.runner, persist_result=False)
+            step_flow: Any = named(_fan_out)
             step_flow(run_id)
         finally:
             del _steps[run_id]

@@ -1,4 +1,4 @@
-"""The pipeline on a schedule: a real server, real processes."""
+"""The pipeline on a schedule: a real server, Prefect's own runner, real processes."""
 
 import pytest
 
@@ -7,53 +7,73 @@ from storage.errors import InputError
 from support.following import WEB, following
 
 STOP_SECONDS = 20  # well beyond the five that are promised: other tests run beside this one
+SCHEDULE = ("--every", "5s", "--port", "0", "--retries", "30", "--retry-delay", "1", "--workers", "1")
 
 
 def runs(api, name):
-    """The task runs of a stage, by the names of their flow runs."""
-    tasks = WEB.post(f"{api}/task_runs/filter", json={"task_runs": {"name": {"any_": [name]}}}).json()
-    flows = {run["id"]: run["name"] for run in WEB.post(f"{api}/flow_runs/filter", json={}).json()}
-    return {flows[run["flow_run_id"]]: run for run in tasks if run["flow_run_id"] in flows}
+    """The task runs of a stage, each with the name of its flow run, the latest first."""
+    asked = {"task_runs": {"name": {"any_": [name]}}, "sort": "EXPECTED_START_TIME_DESC"}
+    tasks = WEB.post(f"{api}/task_runs/filter", json=asked).json()
+    flows = {run["id"]: run for run in WEB.post(f"{api}/flow_runs/filter", json={}).json()}
+    return [(task, flows[task["flow_run_id"]]) for task in tasks if task["flow_run_id"] in flows]
 
 
-def test_a_scheduled_run_fires_and_a_failed_stage_is_retried_and_resumed(workspace):
+def api_of(serve):
+    return serve.line_with("scheduled: ").split()[1].partition("/deployments")[0] + "/api"
+
+
+def run_of(serve):
+    """The process of the current run."""
+    return next(process for process in serve.family() if "prefect.engine" in process.cmdline())
+
+
+def made(workspace):
+    return {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
+
+
+def test_a_scheduled_run_that_is_killed_also_with_its_runner_is_gone_on_with(workspace):
     """One test, for the server's start is most of it."""
     store = workspace.root / ".supmer/shards/sample"
     (store / "write").rename(store / "elsewhere")
     (store / "write").touch()  # no shard of this step can be written
-    schedule = ("--every", "4s", "--port", "0", "--retries", "30", "--retry-delay", "1", "--workers", "1")
-    with following(workspace, "serve", "sample", *schedule, "-S", "sample.min_words=51") as serve:
-        api = serve.line_with("scheduled: ").split()[1].partition("/deployments")[0] + "/api"
-        name = serve.line_with(": started").split()[1].rstrip(":")
-        serve.line_with("sample failed: ")
-        index = {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
+    arguments = ("serve", "sample", *SCHEDULE, "-S", "sample.min_words=51")
+    with following(workspace, *arguments) as serve:
+        serve.line_with("a run has started")
+        assert "try 2 of 31 in 1 s" in serve.line_with("sample failed: ")
+        index = made(workspace)
         assert index
-        assert f"the run {name} is still going" in serve.line_with("skipped, ")
+        assert "sample: parameter sample.min_words changed: 50 → 51 is still going" in serve.line_with("is skipped: ")
+        assert run_of(serve).environ()["SUPMER_REPORT_URL"] == "/report/"
 
-        run = next(one for one in serve.family() if "run" in one.cmdline())
-        assert run.environ()["SUPMER_REPORT_URL"] == "/report/"
-        run.kill()
-        assert "killed by signal 9 (try 2 of 31 in 1 s)" in serve.line_with(f"{name}: ")
-        serve.line_with("died: marked crashed in Prefect")
+        run_of(serve).kill()
+        assert "crashed, the next run goes on where it was" in serve.line_with("50 → 51: ")
+        serve.line_with("died: continuing")
         serve.line_with("sample failed: ")
+        killed = [*serve.family()]
+        for process in (serve.process, run_of(serve)):
+            process.kill()
+    assert len(killed) > 2
+
+    with following(workspace, *arguments) as serve:
+        api = api_of(serve)
+        serve.line_with("died: continuing")
         (store / "write").unlink()  # the trouble passes
         assert "  ran  " in serve.line_with("sample   ran")
-        serve.line_with(f"{name} again: done")
-        after = {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
-        assert after
-        assert after.items() <= index.items(), "shards of the first try were made again"
-
-        sample = runs(api, "sample")
-        assert sample[name]["state"]["type"] == "CRASHED"
-        assert sample[f"{name} again"]["state"]["name"] == "Ran"
-        assert sample[f"{name} again"]["run_count"] > 1
+        assert serve.line_with(": done").endswith(
+            "sample: parameter sample.min_words changed: 50 → 51 (after a crash): done"
+        )
+        assert made(workspace).items() <= index.items(), "shards of the first run were made again"
+        (task, flow), *earlier = runs(api, "sample")
+        assert task["state"]["name"] == "Ran"
+        assert [one["state"]["type"] for one, _ in earlier[:2]] == ["CRASHED", "CRASHED"]
+        assert flow["parameters"]["settings"] == {"sample.min_words": 51}
         artifacts = WEB.post(f"{api}/artifacts/filter", json={}).json()
         pages = [one["data"] for one in artifacts if one["key"] == "sample"]
         assert any("parameter sample.min_words changed: 50 → 51" in page for page in pages)
         assert any(one["key"] == "sample-table" and one["type"] == "table" for one in artifacts)
 
         serve.line_with("sample   cached")  # the next one finds everything fresh
-        serve.line_with(": done")
+        serve.line_with("nothing to do: all stages are fresh: done")
 
         code, seconds, left = serve.end()
     assert code == 0
@@ -67,6 +87,9 @@ def test_a_schedule_that_others_pause_or_delete_says_so(workspace):
         address, _, deployment = serve.line_with("scheduled: ").split()[1].partition("/deployments/deployment/")
         place = f"{address}/api/deployments/{deployment}"
         serve.line_with("next run: ")
+        served = WEB.get(place).json()
+        assert served["global_concurrency_limit"]["limit"] == 1
+        assert served["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
         assert WEB.post(f"{place}/pause_deployment").status_code == 200
         assert "nothing runs until it is resumed there" in serve.line_with("paused in Prefect")
         assert WEB.post(f"{place}/resume_deployment").status_code == 200

@@ -1,12 +1,15 @@
 """The plan of a run: what changes above a stage is told below it."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from flows.dvc_state.dag import Node
 from flows.dvc_state.freshness import Freshness
+from flows.lock import Holder
 from flows.run import plan as planning
+from flows.run.plan import Step, summary
 
 FRESH = Freshness("sample", "fresh", ("all is as dvc.lock has it",))
 
@@ -32,3 +35,17 @@ def test_a_stage_restored_as_it_was_at_an_earlier_time_may_change_what_is_below(
 def test_a_stage_restored_as_dvc_lock_has_it_changes_nothing_below(steps):
     lost = Freshness("acquire", "restorable", ("output data is missing",), returning={"data": "hash"})
     assert steps(lost)["sample"].action == "fresh"
+
+
+def test_the_name_of_a_run_says_what_runs_and_why():
+    listed = Step("local@corpus-own", "run", ("a file was added",))
+    fresh = Step("acquire", "fresh", ("as dvc.lock has them",))
+    sample, report = (
+        Step("sample", "run", ("parameter seed changed: 1 → 2",)),
+        Step("report", "run", ("sample would run",)),
+    )
+    dead = Holder(1, "supmer run", "now")
+    assert summary([listed, fresh, sample, report], None) == "sample and 1 more: parameter seed changed: 1 → 2"
+    assert summary([fresh, sample], dead) == "sample: parameter seed changed: 1 → 2 (after a crash)"
+    assert summary([listed, fresh], replace(dead, interrupted=True)) == "local@corpus-own: a file was added"
+    assert summary([fresh], None) == "nothing to do: all stages are fresh"

@@ -1,4 +1,4 @@
-"""dvc.yaml as a Prefect flow: one task per stage, which is cached, restored or run according to dvc.lock."""
+"""Bring stages up to date: each is cached, restored or run according to dvc.lock, as a Prefect task of its own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import shutil
 import threading
 import traceback
 import uuid
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,25 +16,24 @@ from typing import Any
 from prefect import flow, get_run_logger, tags, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.futures import wait
+from prefect.runtime import task_run
 from prefect.states import Completed, Failed
-from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from prefect.task_runners import TaskRunner
 
 from flows.dvc_state.cache_objects import drop_damaged_objects
-from flows.dvc_state.dag import Node, Pipeline, ancestors
+from flows.dvc_state.dag import Node, Pipeline
 from flows.dvc_state.freshness import assess, restore
 from flows.dvc_state.listings import keep_listings
 from flows.retries import ONCE, Retries
 from flows.run.console import ConsoleReporter
 from flows.run.execution import execute, prepare, refuse_changed
-from flows.run.interrupt import note_ended, note_forced, stop_on_signals
+from flows.run.interrupt import note_ended, stop_on_signals
 from flows.run.lineage_events import announce, is_recorded
 from flows.run.outcome import Outcome
 from flows.server.artifacts import tell_prefect
 from flows.server.prefect_home import workspace_tag
 from flows.server.ready import FULL_DISK_BYTES
-from flows.server.scheduled_run import FLOW, run_as
-from storage.errors import InputError, TransientError, first_line
+from storage.errors import InputError, TransientError
 from storage.signs_of_life import doing
 from tasks.params.schema import Params
 from tasks.stage.contract import Record, Stage
@@ -56,12 +55,13 @@ class Run:
     print_outcome: Callable[[Outcome], None] = lambda _outcome: None
     after_crash: bool = False
     retries: Retries = ONCE
+    nodes: dict[str, Node] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    _tries: Counter[str] = field(default_factory=Counter)
     _dvc: threading.RLock = field(default_factory=threading.RLock)  # one stage at a time uses DVC
 
-    def stage(self, node: Node) -> Outcome:
+    def stage(self, name: str) -> Outcome:
         """Bring one stage up to date; return errors as an outcome too, so that other stages can go on."""
+        node = self.nodes[name]
         try:
             outcome = self._bring_up_to_date(node)
         except (InputError, TransientError) as error:
@@ -70,8 +70,7 @@ class Run:
             outcome = self._unforeseen(node, error)
         self.outcomes[node.name] = outcome
         note_ended(node.name)
-        self._tries[node.name] += 1
-        tried, tries = self._tries[node.name], self.retries.times + 1
+        tried, tries = task_run.run_count, self.retries.times + 1
         if outcome.verdict == "failed" and tried < tries:  # Prefect calls again
             again = f"try {tried + 1} of {tries} in {self.retries.seconds:g} s"
             self.reporter.say(f"{node.name} failed: {outcome.why[0]} ({again})")
@@ -168,56 +167,14 @@ class Run:
             refuse_changed(self.pipeline, stage)
 
 
-# Dask workers receive the flow and task that a shard runs in; what cannot be pickled (DVC, a terminal) stays here.
-_runs: dict[str, tuple[Run, dict[str, Node]]] = {}
+# What a stage's task needs stays in this process: a Dask worker receives the task that a shard runs in, with its
+# arguments, and DVC and a terminal cannot be sent.
+current: ContextVar[Run] = ContextVar("current")
 
 
-def run_flow(run: Run, nodes: Sequence[Node], workers: int, scheduled: str | None = None) -> list[Outcome]:
-    """Generate the flow from the nodes, run it in this process and return an outcome for each node.
-
-    The flow runs as the flow run with the id `scheduled` if that is given.
-    """
-    run_id = uuid.uuid4().hex
-    _runs[run_id] = (run, {node.name: node for node in nodes})
-    note_forced(run.forced)
-    runner: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=len(nodes))
-    with tags("supmer", workspace_tag(run.pipeline.root)), worker_processes(workers):
-        try:
-            supmer: Any = flow(name=FLOW, task_runner=runner)(_supmer)
-            state = run_as(supmer, scheduled, run_id) if scheduled else supmer(run_id, return_state=True)
-            problem = state.message or str(state.name)
-        except Exception as error:  # noqa: BLE001 - reported with the stages that did not run
-            problem = first_line(error)
-        finally:
-            del _runs[run_id]
-    by_name = {node.name: node for node in nodes}
-    return [run.outcomes.get(name) or _not_reached(run, by_name, name, problem) for name in by_name]
-
-
-def _supmer(run_id: str) -> State[None]:
-    """Run the flow: one task per stage, each after the stages it depends on."""
-    stop_on_signals()
-    futures: dict[str, Any] = {}
-    retries = _runs[run_id][0].retries
-    for name, node in _runs[run_id][1].items():
-        upstream = [futures[above] for above in node.upstream if above in futures]
-        stage: Any = task(
-            name=name,
-            task_run_name=name,
-            cache_policy=NO_CACHE,
-            persist_result=False,
-            retries=retries.times,
-            retry_delay_seconds=retries.seconds,
-        )(_stage)
-        futures[name] = stage.submit(run_id, name, wait_for=upstream)
-    wait(list(futures.values()))
-    failed = [name for name, future in futures.items() if future.state.is_failed() or future.state.is_crashed()]
-    return Failed(message=f"failed: {', '.join(failed)}") if failed else Completed()
-
-
-def _stage(run_id: str, name: str) -> State[None]:
-    run, nodes = _runs[run_id]
-    outcome = run.stage(nodes[name])
+def run_stage(name: str) -> State[None]:
+    """Bring one stage of dvc.yaml up to date; what is printed about it is in the log of this task."""
+    outcome = current.get().stage(name)
     why = "; ".join(outcome.why)
     tell = get_run_logger().error if outcome.verdict == "failed" else get_run_logger().info
     tell(f"{name} {outcome.verdict}: {why}")
@@ -228,27 +185,17 @@ def _stage(run_id: str, name: str) -> State[None]:
     return Completed(name=outcome.verdict.capitalize(), message=why)
 
 
+# No decorator: a Dask worker finds a plain function by its name.
+stage = task(name="stage", cache_policy=NO_CACHE, persist_result=False)(run_stage)
+
+
 def run_function(run: Run, node: Node, workers: int) -> None:
     """Run one stage's function in its own flow, and leave the bookkeeping to the `dvc` command that called."""
 
-    @flow(name=f"dvc-{node.name}", validate_parameters=False)
+    @flow(name=f"dvc-{node.name}", flow_run_name=f"{node.name}: dvc asked for it", validate_parameters=False)
     def alone() -> None:
         stop_on_signals()
         run.execute(node, ("dvc asked for it",), commit=False)
 
     with tags("supmer", workspace_tag(run.pipeline.root)), worker_processes(workers):
         alone()
-
-
-def _not_reached(run: Run, nodes: dict[str, Node], name: str, problem: str) -> Outcome:
-    """Return the outcome of a stage that Prefect did not start, because an upstream stage or Prefect itself failed."""
-    failed = [
-        above for above in ancestors(nodes, name) if above in run.outcomes and run.outcomes[above].verdict == "failed"
-    ]
-    if failed:
-        outcome = Outcome(name, "skipped", (f"{', '.join(sorted(failed))} failed",))
-    else:
-        outcome = Outcome(name, "failed", (f"Prefect did not run it ({problem}): see .prefect/server.log",))
-    run.outcomes[name] = outcome
-    run.print_outcome(outcome)
-    return outcome
