@@ -74,7 +74,9 @@ class Workspace:
         return {stage["stage"]: stage for stage in orjson.loads(process.stdout) if "@" not in stage["stage"]}
 
     def finished_shards(self, step="*"):
-        return sorted((self.root / ".supmer/shards/sample").glob(f"{step}/*/{MARKER}"))
+        """Return the markers of shards that are whole, of a step or of all."""
+        markers = (self.root / ".supmer/shards/sample").glob(f"{step}/*/{MARKER}")
+        return sorted(marker for marker in markers if ".partial-" not in marker.parent.name)
 
 
 def prose(seed, words):

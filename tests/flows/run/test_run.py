@@ -1,5 +1,6 @@
 """`supmer run` and its relatives, in real workspaces, beside the real `dvc`."""
 
+import re
 import shutil
 import subprocess
 import time
@@ -110,7 +111,7 @@ def test_an_added_file_is_noticed_and_only_its_shards_are_computed(workspace):
     assert changed in workspace.run("why", "acquire")
     output = workspace.run("run")
     assert f"local@corpus-own  ran       {changed}" in output
-    assert "acquire  ran       input inputs changed: 1 of 9 files (corpus-own.json)" in output
+    assert re.search(r"acquire  ran       input inputs changed: 1 of \d+ files \(corpus-own.json\)", output)
     assert "sample   ran       input data/sources/corpus changed: 1 of 1 file (source.json)" in output
     after = {path: path.stat().st_mtime_ns for path in workspace.finished_shards("index")}
     assert before.items() <= after.items()

@@ -12,6 +12,7 @@ SETTINGS = (
     "metatrain.template=sentinel",
     "metatrain.prompt_tokens=3",
     "metatrain.variants=[supmer, without-mgr]",
+    "tune.datasets=[movies]",
     "tune.domains.targets=[products]",
     "tune.methods=[few-shot, prefix-tuning, pt, supmer]",
     "tune.prefix_tuning.length=3",

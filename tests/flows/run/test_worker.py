@@ -117,6 +117,7 @@ def test_a_custom_run_passes_its_parameters_cancel_cancels_and_people_are_told_o
         WEB.post(f"{pool.api}/flow_runs/{run}/set_state", json={"state": {"type": "CANCELLING"}}).raise_for_status()
         assert end_of(pool, run)["state_type"] == "CANCELLED"
 
+        assert end_of(pool, ask(pool, "on-demand", stages=["sample"], workers=1))["state_type"] == "COMPLETED"
         asked = ask(pool, "on-demand", stages=["sample"], settings={"sample.min_words": 52}, workers=1)
         ended = end_of(pool, asked)
         assert ended["state_type"] == "COMPLETED", ended["state"]
