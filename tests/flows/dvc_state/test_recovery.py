@@ -73,10 +73,10 @@ def test_what_was_half_written_goes(audited):
 
 def test_an_interrupted_run_is_on_record_as_one_with_something_to_mend(tmp_path):
     (tmp_path / LOCK).parent.mkdir()
-    (tmp_path / LOCK).write_bytes(json.dumps({"pid": 1, "command": "supmer run", "since": "then"}).encode())
+    (tmp_path / LOCK).write_bytes(json.dumps({"pid": os.getpid(), "command": "supmer run", "since": "then"}).encode())
     stopped(tmp_path)
     with workspace_lock(tmp_path, "supmer run") as lock:
-        assert lock.dead == Holder(1, "supmer run", "then", interrupted=True)
+        assert lock.dead == Holder(os.getpid(), "supmer run", "then", interrupted=True)
         lock.mended = True
     with workspace_lock(tmp_path, "supmer run") as lock:
         assert lock.dead is None
