@@ -59,7 +59,7 @@ class KeptServer:
                 if code is None or code >= 0 or self._deaths >= MOST_DEATHS:
                     raise
             _say(f"Prefect's server died at its start (killed by signal {-code}): it is started again")
-            self._start()
+            self._start_again()
         threading.Thread(target=self._keep, name="kept server", daemon=True).start()
 
     def let_go(self) -> None:
@@ -69,6 +69,13 @@ class KeptServer:
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
             self.process.stdin.close()
+
+    def _start_again(self) -> None:
+        """Close the pipe to the server that died, and start another."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self._start()
 
     def _start(self) -> None:
         self._started = time.monotonic()
@@ -95,7 +102,7 @@ class KeptServer:
                 _say(f"Prefect's server died again ({how}) and is not started any more: see {self.log}")
                 return
             _say(f"Prefect's server died ({how}): it is started again, and the work goes on")
-            self._start()
+            self._start_again()
 
 
 _kept: list[KeptServer] = []

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from flows.commands.sample import command
+from flows.cli import cli
 from support.sample_room import lines, story
 from support.workspaces import REPOSITORY
 
@@ -34,7 +34,7 @@ def contents(root):
 def run(root, *arguments):
     before = contents(root)
     mine = f"acquire.corpus={{mine: 'path:{root.parent / 'texts'}'}}"
-    result = CliRunner().invoke(command, [*arguments, "-S", mine])
+    result = CliRunner().invoke(cli, ["sample", *arguments, "-S", mine])
     assert contents(root) == before
     return result
 
@@ -60,6 +60,6 @@ def test_no_more_documents_are_read_than_asked_for(workspace):
 
 
 def test_a_corpus_that_is_not_fetched_yet_is_named(workspace):
-    result = CliRunner().invoke(command, ["--preview", "1"])
+    result = CliRunner().invoke(cli, ["sample", "--preview", "1"])
     assert result.exit_code != 0
     assert str(result.exception) == "acquire.corpus.stories: not fetched yet: `supmer run acquire` fetches it"
