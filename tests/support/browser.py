@@ -19,6 +19,7 @@ FLAGS = (
     "--remote-debugging-port=0",
 )  # fmt: skip
 SECONDS = 60
+NAVIGATED = "Inspected target navigated or closed"  # the answer if another page is loaded meanwhile
 
 
 class Page:
@@ -32,13 +33,17 @@ class Page:
             self.send(f"{domain}.enable")
 
     def send(self, method, **params):
+        message = self._answer(method, params)
+        assert "error" not in message, message
+        return message["result"]
+
+    def _answer(self, method, params):
         self._number += 1
         self._socket.send(json.dumps({"id": self._number, "method": method, "params": params}))
         while True:
             message = json.loads(self._socket.recv(timeout=SECONDS))
             if message.get("id") == self._number:
-                assert "error" not in message, message
-                return message["result"]
+                return message
             self.events.append(message)
 
     def open(self, path, width=1280, height=900, scheme="light"):
@@ -63,8 +68,9 @@ class Page:
         """Wait until a JavaScript expression is true, and return its value; the page may change meanwhile."""
         deadline = time.monotonic() + SECONDS
         while True:
-            answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
-            if value := answer["result"].get("value"):
+            message = self._answer("Runtime.evaluate", {"expression": expression, "returnByValue": True})
+            assert message.get("error", {}).get("message") in {None, NAVIGATED}, message
+            if "result" in message and (value := message["result"]["result"].get("value")):
                 return value
             assert time.monotonic() < deadline, (
                 f"{expression} did not become true: {self.ask('document.body.innerText')}"
