@@ -23,10 +23,10 @@ from supmer.arguments import Labels, distinct, labeled_rows, one_of, positive
 from tasks.labeled.dataset import LabeledDataset, Wording
 from tasks.labeled.user_data import dataset_of_rows
 from tasks.methods import INITIALIZATIONS, METHODS, Method
+from tasks.own_examples.backbone import backbone_about, folder_source, template_form
+from tasks.own_examples.method import OwnMethod, prompt_method, table_method
+from tasks.own_examples.tuning import OwnTuning, tune_own
 from tasks.params.learning_schema import TuneParams
-from tasks.tune.own_backbone import backbone_about, folder_source, template_form
-from tasks.tune.own_data import OwnTuning, tune_own
-from tasks.tune.own_method import OwnMethod, prompt_method, table_method
 from tasks.tune.plan import Tuning
 from tasks.tune.tokenized_form import asked_by
 

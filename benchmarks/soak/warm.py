@@ -26,7 +26,7 @@ IMPORTED = (
     "duckdb", "dvc.repo", "pyarrow.csv", "pyarrow.parquet", "safetensors.torch", "torch", "transformers",
     "transformers.models.t5.modeling_t5", "flows.dvc_state.dag", "flows.dvc_state.freshness", "flows.run.plan",
     "flows.run.session", "model.tuning.classifier", "model.tuning.official", "soak.alone", "storage.queries.views",
-    "storage.lineage.tracing", "tasks.peft.exchange", "tasks.tune.own_data",
+    "storage.lineage.tracing", "tasks.peft.exchange", "tasks.own_examples.tuning",
 )  # fmt: skip
 
 

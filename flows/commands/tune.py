@@ -20,10 +20,10 @@ from tasks.methods import INITIALIZATIONS, METHODS
 if TYPE_CHECKING:
     from model.t5.precision import Choice
     from tasks.labeled.dataset import LabeledDataset
+    from tasks.own_examples.method import OwnMethod
+    from tasks.own_examples.tuning import OwnTuning
     from tasks.params.schema import Params
     from tasks.stage.contract import Record
-    from tasks.tune.own_data import OwnTuning
-    from tasks.tune.own_method import OwnMethod
 
 BUILT = [name for name, row in METHODS.items() if row.is_built]
 EXAMPLES = """\b
@@ -100,7 +100,7 @@ def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> N
 
 def _parsed(options: dict[str, Any]) -> dict[str, str] | None:
     """Parse the options that hold lists, in place, and return the word of each label."""
-    from tasks.tune.own_options import parse_numbers, parse_verbalizer
+    from tasks.own_examples.options import parse_numbers, parse_verbalizer
 
     named = [f"--{name}" for name in ("method", "prompt", "init") if options[name] is not None]
     if len(named) > 1:
@@ -116,7 +116,7 @@ def _read(options: dict[str, Any], words: dict[str, str] | None, params: Params)
     """Read the user's data, and say which files and rows are used."""
     from model.text.datasets import SHORT
     from tasks.labeled.user_data import read_user_data
-    from tasks.tune.own_options import left_out_in_words
+    from tasks.own_examples.options import left_out_in_words
 
     length = params.tune.max_length or SHORT
     plain = read_user_data(
@@ -130,7 +130,7 @@ def _read(options: dict[str, Any], words: dict[str, str] | None, params: Params)
 def _check(root: Path, params: Params, options: dict[str, Any], plain: LabeledDataset) -> None:
     """Raise InputError for what can be seen without a model: too few examples, a start that is not there."""
     from tasks.labeled.dataset import few_shot_split
-    from tasks.tune.own_options import check_start
+    from tasks.own_examples.options import check_start
 
     check_start(_row(options), options["prompt"], root / paths.PROMPTS, len(plain.form.fields))
     for seed in options["seeds"] or params.tune.seeds:
@@ -153,8 +153,8 @@ def _own(root: Path, params: Params, options: dict[str, Any], plain: LabeledData
     from model.device import device
     from model.t5.precision import choose
     from storage.sources.source import read_manifest
-    from tasks.tune.own_backbone import backbone_about, folder_source, template_form, workspace_embedder
-    from tasks.tune.own_data import OwnTuning
+    from tasks.own_examples.backbone import backbone_about, folder_source, template_form, workspace_embedder
+    from tasks.own_examples.tuning import OwnTuning
     from tasks.tune.plan import Tuning
     from tasks.tune.tokenized_form import asked_by
 
@@ -196,7 +196,7 @@ def _own(root: Path, params: Params, options: dict[str, Any], plain: LabeledData
 
 def _method(root: Path, params: Params, options: dict[str, Any], fields: int) -> OwnMethod:
     """Return the method with its start: that of --method, of --prompt, or of --init."""
-    from tasks.tune.own_method import prompt_method, table_method
+    from tasks.own_examples.method import prompt_method, table_method
 
     if options["prompt"] is not None:
         return prompt_method(options["prompt"])
@@ -205,7 +205,7 @@ def _method(root: Path, params: Params, options: dict[str, Any], fields: int) ->
 
 def _word_warnings(own: OwnTuning) -> list[str]:
     from model.text.tokenization import TemplateTokenizer
-    from tasks.tune.own_options import word_warnings
+    from tasks.own_examples.options import word_warnings
 
     tokenizer = TemplateTokenizer.from_folder(own.backbone, own.tuning.max_length)
     return list(word_warnings(own.dataset.form, cast("Form", own.tuning.form), tokenizer))
@@ -229,7 +229,7 @@ def _started(own: OwnTuning) -> str:
 
 def _tuned(own: OwnTuning, output: Path) -> list[Record]:
     from flows.run.console import ConsoleReporter
-    from tasks.tune.own_data import tune_own
+    from tasks.own_examples.tuning import tune_own
 
     done, total = 0, own.tuning.epochs
     with ConsoleReporter().alive("tune: under way") as reporter, reporter.progress("tune", total, "epochs") as bar:
@@ -251,7 +251,7 @@ def _tuned(own: OwnTuning, output: Path) -> list[Record]:
 
 def _print(rows: list[Record]) -> None:
     from flows.terminal import table
-    from tasks.tune.own_options import chance_warning
+    from tasks.own_examples.options import chance_warning
 
     columns = ("seed", "learning rate", "validation", "best step", "test", "macro F1", "examples", "status")
     names = ("seed", "learning_rate", "validation_score", "best_step", "score", "macro_f1", "examples", "status")

@@ -1,1 +1,1 @@
-"""Stage `tune`: few-shot tuning and evaluation, on the registered datasets or on a user's file."""
+"""Stage `tune`: few-shot tuning and evaluation on the registered datasets."""

@@ -108,10 +108,10 @@ def test_an_interrupted_call_goes_on_from_its_checkpoints(room, backbone, monkey
     ],
 )
 def test_what_is_wrong_is_said_before_a_model_is_loaded(room, monkeypatch, change, said):
-    from tasks.tune import own_data
+    from tasks.own_examples import tuning as own_tuning
 
     (room / "model").mkdir()
-    monkeypatch.setattr(own_data, "load_backbone", None)
+    monkeypatch.setattr(own_tuning, "load_backbone", None)
     arguments = {"texts": TEXTS, "labels": LABELS, "output": "tuned", "backbone": room / "model"} | QUICK | change
     with pytest.raises(InputError) as caught:
         tune(arguments.pop("texts"), arguments.pop("labels"), arguments.pop("output"), **arguments)

@@ -20,9 +20,9 @@ from storage.prompts.prompt_artifact import PromptArtifact, theta_hash
 from tasks.evaluate.classification import summary
 from tasks.labeled.dataset import LabeledDataset, LabeledExample, few_shot_split, left_over_examples, test_examples
 from tasks.methods import METHODS
+from tasks.own_examples.method import OwnMethod
 from tasks.stage.contract import Record
 from tasks.tune.method_module import Embedder, EvaluationJob, MethodModule, TuningJob, named_module
-from tasks.tune.own_method import OwnMethod
 from tasks.tune.plan import Tuning
 from tasks.tune.results import run_order
 from tasks.tune.seed_files import PROMPT_FOLDER

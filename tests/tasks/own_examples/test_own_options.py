@@ -10,7 +10,7 @@ from model.text.tokenization import TemplateTokenizer
 from storage.errors import InputError
 from support.tiny_tokenizers import unigram
 from tasks.labeled.numbered_rows import LeftOut
-from tasks.tune.own_options import chance_warning, left_out_in_words, parse_verbalizer, word_warnings
+from tasks.own_examples.options import chance_warning, left_out_in_words, parse_verbalizer, word_warnings
 
 
 def test_a_verbalizer_is_pairs_json_or_a_file(tmp_path):
@@ -61,7 +61,7 @@ def test_a_score_at_chance_is_a_warning():
 
 
 def test_the_checks_need_no_torch():
-    code = "import sys, tasks.tune.own_options, tasks.labeled.user_data, flows.commands.tune"
+    code = "import sys, tasks.own_examples.options, tasks.labeled.user_data, flows.commands.tune"
     assert (
         subprocess.run(
             [sys.executable, "-c", f"{code}; print('torch' in sys.modules)"], capture_output=True, text=True, check=True

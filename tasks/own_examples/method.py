@@ -6,8 +6,8 @@ from pathlib import Path
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import read_prompt
 from tasks.methods import METHODS, PROMPT_TUNING, refuse_missing_package
+from tasks.own_examples.options import learned_folder, refuse_shipped
 from tasks.tune.initialization import Start, read_start
-from tasks.tune.own_options import learned_folder, refuse_shipped
 
 
 @dataclass(frozen=True)
