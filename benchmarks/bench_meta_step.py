@@ -1,11 +1,7 @@
 """Compare a meta step with the structure of the authors' released code: `python benchmarks/bench_meta_step.py`.
 
-The reference is a reimplementation: every row is padded to 412 tokens behind a prompt of 100, with loops over tasks and
-over micro-batches of 16 support and 8 query examples, transformers' T5 with eager attention, first order, query sets
-mixed with a partner's at the encoder's hidden states, and the query gradient of the similarity taken at θ'. Where the
-released code departs from its paper (it keeps only the last task's gradient and averages H over padding), the reference
-follows the paper. Its numbers must therefore be equal to ours with `StepForm(order=1, similarity_at="theta_prime")`;
-the relative differences are printed.
+The reference is the reimplementation in released_step.py. Its numbers must be equal to ours with
+`StepForm(order=1, similarity_at="theta_prime")`; the relative differences are printed.
 
 A step has 4 tasks of 32 support and 32 query examples, with random tokens and lengths like those of real tasks. At the
 shape of t5-small, whose reference takes minutes, the default is a quarter of that. The steps are interleaved in one
@@ -20,39 +16,41 @@ precisions on steps of the quickstart's shape.
 """
 
 import argparse
-import copy
 import ctypes
 import math
 import os
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from random_steps import (  # noqa: E402
+    Gradients,
+    Problem,
+    bfloat16_passes,
+    cosine,
+    met,
+    our_step,
+    random_problem,
+    timed,
+)
 from records import Record  # noqa: E402
+from released_step import SAME, SUPPORT_BATCH, released_passes, released_step  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
-from torch.nn.functional import cosine_similarity, cross_entropy  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
-from transformers import T5Config, T5ForConditionalGeneration  # noqa: E402
 
 from model.device import single_threaded  # noqa: E402
-from model.meta.meta_step import MixedTask, StepForm, meta_gradients  # noqa: E402
+from model.meta.meta_step import StepForm, meta_gradients  # noqa: E402
 from model.meta.ranks import ranks_of_torchrun  # noqa: E402
-from model.prompt.passes import Passes  # noqa: E402
-from model.prompt.regularizer import GradientRegularizer, gate_loss  # noqa: E402
-from model.t5.backbone import backbone_of  # noqa: E402
 from model.t5.precision import bfloat16_units  # noqa: E402
-from model.text.tokenized_tasks import Example, Task  # noqa: E402
 
 SHAPES = {
     "d256": {"d_model": 256, "d_kv": 64, "num_heads": 4, "d_ff": 1024, "num_layers": 4},
@@ -63,11 +61,9 @@ AIMS = {"d256": 7.0, "t5-small": 4.0}  # first order: times as fast as the refer
 LOW_AIMS = {"sp": 10.0, "mc": 6.0}  # the same in bfloat16, at d256
 SECOND_ORDER_AIM, MEMORY_AIM = 1.6, 0.1
 SIZES = {"d256": (4, 32), "t5-small": (2, 16)}  # tasks per step, and examples per set
-VOCABULARY, PROMPT, RANK = 32_128, 100, 64
-PADDED, SUPPORT_BATCH, QUERY_BATCH = 412, 16, 8  # as in the released code
-SHARE, B = 0.7, 0.3  # w of every mixture, and the target of the gates
+PROMPT = 100  # tokens
 STEPS = {
-    "first order": StepForm(order=1, similarity_at="theta_prime"),
+    "first order": SAME,
     "second order, kept graph": StepForm(order=2, similarity_at="theta_prime"),
     "second order, recomputed": StepForm(order=2, similarity_at="theta_prime", keep_graph=False),
     "second order, similarity at θ": StepForm(order=2, similarity_at="theta"),
@@ -78,138 +74,17 @@ if not bfloat16_units(torch.device("cpu")):
     LOW = {}
 
 
-@dataclass(frozen=True)
-class Problem:
-    """The input of a step; `model` is transformers', `passes` are ours with the same weights, `low` in bfloat16."""
-
-    model: Any
-    passes: Passes
-    low: Passes | None
-    prompt: Tensor
-    regularizer: GradientRegularizer
-    tasks: list[MixedTask]
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """The result of a step, ours or the reference's."""
-
-    query_loss: Tensor
-    similarity: Tensor
-    prompt: Tensor
-    regularizer: dict[str, Tensor]
-
-
 def problem(shape: str, kind: str, tasks: int, examples: int) -> Problem:
-    """Make a random frozen T5, a prompt of its vocabulary, ψφ unlike the identity, and tasks mixed with the next."""
-    torch.manual_seed(0)
-    config = T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, attn_implementation="eager", **SHAPES[shape])
-    model = T5ForConditionalGeneration(config).eval().requires_grad_(requires_grad=False)
-    prompt = model.get_input_embeddings().weight[torch.randint(VOCABULARY, (PROMPT,))].clone()
-    regularizer = GradientRegularizer(config.d_model, RANK)
-    with torch.no_grad():
-        regularizer.up.normal_(std=config.d_model**-0.5)
-    chance = np.random.default_rng(0)
-    made = [task_of(chance, LENGTHS[kind], examples) for _ in range(tasks)]
-    mixed = [MixedTask(task, made[(number + 1) % tasks], SHARE) for number, task in enumerate(made)]
-    low = Passes(backbone_of(copy.deepcopy(model).to(torch.bfloat16))) if LOW else None
-    return Problem(model, Passes(backbone_of(model)), low, prompt, regularizer, mixed)
-
-
-def task_of(chance: np.random.Generator, lengths: tuple[int, int], examples: int) -> Task:
-    """Return a task of random tokens."""
-    labels = tuple(np.array([VOCABULARY - 29, word], dtype=np.int32) for word in (4273, 150, 2087))
-
-    def example(number: int) -> Example:
-        ids = chance.integers(3, VOCABULARY - 100, chance.integers(*lengths, endpoint=True), dtype=np.int32)
-        return Example("e", number % len(labels), ids, labels[number % len(labels)])
-
-    support, query = (tuple(example(number) for number in range(examples)) for _ in range(2))
-    return Task("t", "sp", "sp-next", labels, support, query)
-
-
-def reference_step(case: Problem) -> Gradients:
-    """Take a step as the released code does: by tasks and micro-batches, with rows of full length, first order."""
-    phi = dict(case.regularizer.named_parameters())
-    total, of_phi = torch.zeros_like(case.prompt), [torch.zeros_like(one) for one in phi.values()]
-    losses, similarities = [], []
-    for mixed in case.tasks:
-        theta = case.prompt.clone().requires_grad_()
-        inner, hidden_mean = _support_gradient(case.model, theta, mixed.task.support)
-        gates = case.regularizer.gates(hidden_mean[None])
-        regulated = case.regularizer(inner[None], gates)[0]
-        step = STEPS[OURS].inner_rate * regulated
-        adapted = (theta - step).detach().requires_grad_()
-        loss, outer = _query_gradient(case.model, adapted, mixed)
-        penalty = gate_loss(gates, B).sum() / len(case.tasks)
-        gradients = torch.autograd.grad([step, penalty], list(phi.values()), [-outer, torch.ones_like(penalty)])
-        total += outer
-        of_phi = [one + more for one, more in zip(of_phi, gradients, strict=True)]
-        losses.append(loss)
-        similarities.append(cosine_similarity(outer.flatten(), regulated.detach().flatten(), dim=0, eps=1e-30))
-    return Gradients(torch.stack(losses), torch.stack(similarities), total, dict(zip(phi, of_phi, strict=True)))
-
-
-def _support_gradient(model: Any, theta: Tensor, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-    """Return ∇θ of the mean loss [P, d], and the mean hidden state of the encoder over examples and positions [d]."""
-    gradient, hidden_sum, positions = torch.zeros_like(theta), torch.zeros(theta.shape[1]), 0
-    for at in range(0, len(examples), SUPPORT_BATCH):
-        batch = examples[at : at + SUPPORT_BATCH]
-        hidden, mask = _encoded(model, theta, batch)
-        loss = _losses(model, hidden, mask, batch)[0].sum() / len(examples)
-        gradient += torch.autograd.grad(loss, theta)[0]
-        hidden_sum += (hidden.detach() * mask.unsqueeze(-1)).sum((0, 1))
-        positions += int(mask.sum())
-    return gradient, hidden_sum / positions
-
-
-def _query_gradient(model: Any, theta: Tensor, mixed: MixedTask) -> tuple[Tensor, Tensor]:
-    """Return the mean mixed loss and its gradient [P, d]."""
-    assert mixed.partner is not None
-    gradient, total, share = torch.zeros_like(theta), torch.zeros(()), mixed.share
-    size = len(mixed.task.query)
-    for at in range(0, size, QUERY_BATCH):
-        own, theirs = mixed.task.query[at : at + QUERY_BATCH], mixed.partner.query[at : at + QUERY_BATCH]
-        hidden, mask = _encoded(model, theta, own)
-        other, other_mask = _encoded(model, theta, theirs)
-        blend = share * hidden * mask.unsqueeze(-1) + (1 - share) * other * other_mask.unsqueeze(-1)
-        of_own, of_theirs = _losses(model, blend, mask | other_mask, own, theirs)
-        loss = (share * of_own + (1 - share) * of_theirs).sum() / size
-        gradient += torch.autograd.grad(loss, theta)[0]
-        total += loss.detach()
-    return total, gradient
-
-
-def _encoded(model: Any, theta: Tensor, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-    """Return the hidden states [rows, P + 412, d] and their mask."""
-    ids, mask = torch.zeros(len(examples), PADDED, dtype=torch.long), torch.zeros(len(examples), PADDED)
-    for row, example in enumerate(examples):
-        ids[row, : len(example.input_ids)] = torch.from_numpy(example.input_ids)
-        mask[row, : len(example.input_ids)] = 1
-    inputs = torch.cat([theta.expand(len(examples), -1, -1), model.get_input_embeddings()(ids)], 1)
-    mask = torch.cat([torch.ones(len(examples), len(theta)), mask], 1)
-    return model.get_encoder()(inputs_embeds=inputs, attention_mask=mask).last_hidden_state, mask.bool()
-
-
-def _losses(model: Any, hidden: Tensor, mask: Tensor, *sets: Sequence[Example]) -> list[Tensor]:
-    """Return the cross-entropy of each row [rows] for each of the sets, whose targets differ only in the last token."""
-    targets = [torch.from_numpy(np.stack([example.target_ids for example in examples])).long() for examples in sets]
-    read = torch.cat([torch.zeros_like(targets[0][:, :1]), targets[0][:, :-1]], 1)
-    output = model(encoder_outputs=(hidden,), attention_mask=mask.long(), decoder_input_ids=read, use_cache=False)
-    logits = output.logits.transpose(1, 2)
-    return [cross_entropy(logits, wanted, reduction="none").sum(1) for wanted in targets]
-
-
-def our_step(case: Problem, form: StepForm) -> Gradients:
-    """Take a step with `model.meta.meta_step`."""
-    result = meta_gradients(case.passes, case.prompt, case.regularizer, case.tasks, form, B)
-    return Gradients(result.measures.query_loss, result.measures.similarity, result.prompt, result.regularizer)
+    """Return the random step of a shape and kind, in bfloat16 too where the processor has units for it."""
+    eager = SHAPES[shape] | {"attn_implementation": "eager"}
+    case = random_problem(eager, PROMPT, LENGTHS[kind], tasks, examples)
+    return replace(case, low=bfloat16_passes(case)) if LOW else case
 
 
 def step_of(name: str) -> Callable[[Problem], Gradients]:
     if name in LOW:
         return lambda case: our_step(replace(case, passes=case.low), LOW[name])
-    return reference_step if name == REFERENCE else lambda case: our_step(case, STEPS[name])
+    return released_step if name == REFERENCE else lambda case: our_step(case, STEPS[name])
 
 
 def difference(ours: Tensor, theirs: Tensor) -> float:
@@ -233,16 +108,9 @@ def equality_in_doubles(shape: str, kind: str) -> str:
     torch.set_default_dtype(torch.float64)
     try:
         case = problem(shape, kind, 1, SUPPORT_BATCH)
-        return equality(our_step(case, STEPS[OURS]), reference_step(case))
+        return equality(our_step(case, STEPS[OURS]), released_step(case))
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def timed(work: Callable[[], Any]) -> tuple[float, float]:
-    """Return the seconds by the clock, and the processor time of all threads."""
-    start, processor = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - start, time.process_time() - processor
 
 
 Samples = dict[str, tuple[list[float], list[float]]]
@@ -315,14 +183,6 @@ def our_passes(case: Problem) -> None:
     meta_gradients(case.passes, case.prompt, None, case.tasks, STEPS[OURS])
 
 
-def reference_passes(case: Problem) -> None:
-    """Make the passes through the backbone of the reference."""
-    theta = case.prompt.clone().requires_grad_()
-    for mixed in case.tasks:
-        _support_gradient(case.model, theta, mixed.task.support)
-        _query_gradient(case.model, theta, mixed)
-
-
 def flops_of(passes: Callable[[Problem], None], case: Problem) -> int:
     """Return the operations of all matrix products in passes through the backbone, with the plain form of attention."""
     counted = {torch.ops.mkldnn._linear_pointwise: lambda rows, matrix, *_, **__: 2 * math.prod(rows) * matrix[0]}  # noqa: SLF001 - its only name
@@ -392,7 +252,7 @@ def report(
         )
     alone, together = (steps_a_second(shape, kind, processes, tasks, examples) for processes in (1, 2))
     print(f"  second order: {alone:.3f} steps/s with 1 process, {together:.3f} with 2, {together / alone:.2f} ×")
-    flops, theirs = (flops_of(passes, case) for passes in (our_passes, reference_passes))
+    flops, theirs = (flops_of(passes, case) for passes in (our_passes, released_passes))
     achieved = flops / clock[OURS]
     print(
         f"  first order: {flops / 1e9:,.0f} GFLOP in matrix products, {achieved / 1e9:.0f} GFLOP/s, "
@@ -420,16 +280,6 @@ def print_times(kind: str, samples: Samples) -> None:
 
 def _size(shape: str, kind: str, tasks: int, examples: int) -> dict[str, Any]:
     return {"shape": shape, "kind": kind, "tasks": tasks, "examples": examples, "threads": torch.get_num_threads()}
-
-
-def cosine(one: Tensor, other: Tensor) -> float:
-    """Return the cosine between two tensors."""
-    return float(cosine_similarity(one.flatten(), other.flatten(), dim=0))
-
-
-def met(condition: bool) -> str:
-    """Return the word for an aim that is met, or not."""
-    return "met" if condition else "missed"
 
 
 def main() -> None:

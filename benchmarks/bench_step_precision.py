@@ -7,35 +7,28 @@ weights, bench_precision.py compares the gradients.
 """
 
 import argparse
-import copy
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from bench_meta_step import (  # noqa: E402
-    RANK,
-    SHARE,
-    VOCABULARY,
+from random_steps import (  # noqa: E402
     Gradients,
     Problem,
+    bfloat16_passes,
     cosine,
     met,
     our_step,
-    task_of,
+    random_problem,
     timed,
 )
 from records import Record  # noqa: E402
-from transformers import T5Config, T5ForConditionalGeneration  # noqa: E402
 
-from model.meta.meta_step import MixedTask, StepForm  # noqa: E402
-from model.prompt.passes import Passes  # noqa: E402
-from model.prompt.regularizer import GradientRegularizer  # noqa: E402
-from model.t5.backbone import backbone_of  # noqa: E402
+from model.meta.meta_step import StepForm  # noqa: E402
 
 SHAPE = {"d_model": 512, "d_kv": 64, "num_heads": 6, "d_ff": 1024, "num_layers": 8, "feed_forward_proj": "gated-gelu"}
 PROMPT, TASKS, EXAMPLES, LENGTHS = 16, 2, 4, (60, 96)
@@ -44,19 +37,8 @@ ORDERS = {1: ("first order", 1.6), 2: ("second order", 1.7)}  # the name, and th
 
 def problems() -> dict[str, Problem]:
     """Return the same step in both precisions."""
-    torch.manual_seed(0)
-    config = T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, tie_word_embeddings=False, **SHAPE)
-    model = T5ForConditionalGeneration(config).eval().requires_grad_(requires_grad=False)
-    rows = torch.randint(VOCABULARY, (PROMPT,))
-    prompt, regularizer = model.get_input_embeddings().weight[rows].clone(), GradientRegularizer(config.d_model, RANK)
-    with torch.no_grad():
-        regularizer.up.normal_(std=config.d_model**-0.5)
-    chance = np.random.default_rng(0)
-    made = [task_of(chance, LENGTHS, EXAMPLES) for _ in range(TASKS)]
-    mixed = [MixedTask(task, made[number - 1], SHARE) for number, task in enumerate(made)]
-    passes = {"float32": Passes(backbone_of(model))}
-    passes["bfloat16"] = Passes(backbone_of(copy.deepcopy(model).to(torch.bfloat16)))
-    return {name: Problem(model, own, None, prompt, regularizer, mixed) for name, own in passes.items()}
+    wide = random_problem(SHAPE | {"tie_word_embeddings": False}, PROMPT, LENGTHS, TASKS, EXAMPLES)
+    return {"float32": wide, "bfloat16": replace(wide, passes=bfloat16_passes(wide))}
 
 
 def compare(cases: dict[str, Problem], order: int, passes: int, record: Record) -> None:
