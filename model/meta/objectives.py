@@ -64,14 +64,14 @@ class Objective(Protocol):
 class MetaObjective:
     """SUPMER: the query loss after inner steps on the support set (ALGORITHM §5).
 
-    `told` is called with messages for the user. `graph_share` is the share of the device's memory for kept graphs.
+    `say` is called with messages for the user. `graph_share` is the share of the device's memory for kept graphs.
     """
 
     passes: Passes
     regularizer: GradientRegularizer | None
     form: StepForm
     measured: tuple[str, ...] = tuple(measure.name for measure in fields(TaskMeasures))
-    told: Callable[[str], None] = field(default=lambda _message: None)
+    say: Callable[[str], None] = field(default=lambda _message: None)
     graph_share: float = GRAPH_SHARE
     _decided: bool = False
 
@@ -96,7 +96,7 @@ class MetaObjective:
             before = asked(self.passes, _one_each(prompt, tasks), tasks, queries)
             return HeldOutTasks(_counts(queries), before, asked(self.passes, adapted, tasks, queries))
 
-        return within_memory(work, lambda: halved(self.passes, self.told))
+        return within_memory(work, lambda: halved(self.passes, self.say))
 
     def settings(self) -> dict[str, int | bool]:
         """Return the tokens of a chunk, and whether graphs are kept."""
@@ -114,18 +114,18 @@ class MetaObjective:
         if self.form.order == 1 or not self.form.keep_graph:
             return
         prompts, rows = prompt.repeat(len(tasks), 1, 1), support_rows(tasks)
-        needed = within_memory(lambda: graph_bytes(self.passes, prompts, rows), lambda: halved(self.passes, self.told))
+        needed = within_memory(lambda: graph_bytes(self.passes, prompts, rows), lambda: halved(self.passes, self.say))
         if needed > self.graph_share * total_memory(self.passes.backbone.device):
             self.form = replace(self.form, keep_graph=False)
-            self.told(f"graphs of {needed / 1e9:.1f} GB would not fit in memory: support sets are read twice")
+            self.say(f"graphs of {needed / 1e9:.1f} GB would not fit in memory: support sets are read twice")
 
     def _within_memory(self, work: Callable[[], Result]) -> Result:
         def smaller() -> bool:
             if self.form.order == 2 and self.form.keep_graph:
                 self.form = replace(self.form, keep_graph=False)
-                self.told("memory ran out: support sets are read twice instead of keeping their graphs")
+                self.say("memory ran out: support sets are read twice instead of keeping their graphs")
                 return True
-            return halved(self.passes, self.told)
+            return halved(self.passes, self.say)
 
         return within_memory(work, smaller)
 
@@ -134,20 +134,20 @@ class MetaObjective:
 class PlainObjective:
     """PPT: the mean loss with θ of all examples of a batch, of support and query sets alike (ALGORITHM §7).
 
-    `told` is called with messages for the user.
+    `say` is called with messages for the user.
     """
 
     passes: Passes
     regularizer: GradientRegularizer | None = None
     measured: tuple[str, ...] = ("query_loss",)
-    told: Callable[[str], None] = field(default=lambda _message: None)
+    say: Callable[[str], None] = field(default=lambda _message: None)
 
     def gradients(self, prompt: Tensor, tasks: Sequence[MixedTask], b: float, batch: int) -> Gradients:  # noqa: ARG002 - no gates
         """Return the gradient of the mean loss over the batch."""
         rows = _every_row([mixed.task for mixed in tasks])
         result = within_memory(
             lambda: self.passes.run(_one_each(prompt, [mixed.task for mixed in tasks]), rows),
-            lambda: halved(self.passes, self.told),
+            lambda: halved(self.passes, self.say),
         )
         return Gradients({"prompt": result.gradients.sum(0) / batch}, {"query_loss": result.losses})
 
@@ -156,7 +156,7 @@ class PlainObjective:
         examples = [(*task.support, *task.query) for task in tasks]
         return within_memory(
             lambda: HeldOutTasks(_counts(examples), asked(self.passes, _one_each(prompt, tasks), tasks, examples)),
-            lambda: halved(self.passes, self.told),
+            lambda: halved(self.passes, self.say),
         )
 
     def settings(self) -> dict[str, int | bool]:

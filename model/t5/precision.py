@@ -70,8 +70,8 @@ def processor_features() -> frozenset[str]:
     """Return the features that the processor says it has, in lower case; the system must support them too."""
     import torch
 
-    told = torch.cpu.get_capabilities()
-    return frozenset(name for name, present in told.items() if present is True)
+    capabilities = torch.cpu.get_capabilities()
+    return frozenset(name for name, present in capabilities.items() if present is True)
 
 
 def slow_down(where: "torch.device") -> float:

@@ -154,7 +154,7 @@ def cluster_words(tasks: Iterable[StoredTask], is_token: Callable[[str], bool]) 
 
     The best come first; a word is one token (`is_token`). A sentence counts once, however many tasks have it.
     """
-    found: dict[int, Counter[str]] = {}
+    words: dict[int, Counter[str]] = {}
     sizes = Counter[int]()
     seen: set[tuple[str, ...]] = set()
     for example in (example for task in tasks for example in task.examples):
@@ -162,10 +162,10 @@ def cluster_words(tasks: Iterable[StoredTask], is_token: Callable[[str], bool]) 
             seen.add(example.sentence_ids)
             cluster = example.choices[example.label]
             sizes[cluster] += 1
-            found.setdefault(cluster, Counter()).update({*_WORD.findall(" ".join(example.texts).lower())})
-    total = sum(found.values(), Counter[str]())
+            words.setdefault(cluster, Counter()).update({*_WORD.findall(" ".join(example.texts).lower())})
+    total = sum(words.values(), Counter[str]())
     return {
-        cluster: _telling(own, total, sizes[cluster], sizes.total(), is_token) for cluster, own in sorted(found.items())
+        cluster: _telling(own, total, sizes[cluster], sizes.total(), is_token) for cluster, own in sorted(words.items())
     }
 
 

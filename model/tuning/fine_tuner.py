@@ -126,9 +126,9 @@ class FineTuner:
 
         with torch.no_grad():
             if self.ranks.count > 1:  # a rank that tried again alone would wait for the others for ever
-                found = scored()
+                outcome = scored()
                 self.trainee.let_go()
-                return found
+                return outcome
             return within_memory(scored, lambda: halved(self._passes, lambda _line: None))
 
     def evaluate(self) -> None:
@@ -177,15 +177,15 @@ class FineTuner:
 
         Tensors that are written into what this returns, for example by a checkpoint, are those of the run.
         """
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name, weight in self._weights.items():
             state = self._adam.state[weight]
             if not state:
                 state["step"] = self._steps_taken(weight)
                 state |= {mean: torch.zeros_like(weight, requires_grad=False) for mean in _MEANS}
-            found |= {f"{mean}.{name}": state[mean] for mean in _MEANS}
-            found |= {f"now.{name}": weight.detach(), f"best.{name}": self.best_weights[name]}
-        return found
+            tensors |= {f"{mean}.{name}": state[mean] for mean in _MEANS}
+            tensors |= {f"now.{name}": weight.detach(), f"best.{name}": self.best_weights[name]}
+        return tensors
 
     def state(self) -> dict[str, Any]:
         """Return the rest of the state as JSON."""

@@ -54,7 +54,7 @@ class _Course:
 class Tuner:
     """Tunes runs of one dataset and one prompt shape, all at the same step.
 
-    `label_ids` are the target ids of the labels. `told` is called with messages for the user.
+    `label_ids` are the target ids of the labels. `say` is called with messages for the user.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Tuner:
         runs: Sequence[TuneRun],
         label_ids: Sequence[Ids],
         form: TuneForm,
-        told: Callable[[str], None] = lambda _line: None,
+        say: Callable[[str], None] = lambda _line: None,
     ) -> None:
-        self.passes, self.label_ids, self.form, self.told = passes, label_ids, form, told
+        self.passes, self.label_ids, self.form, self.say = passes, label_ids, form, say
         self.step = 0
         self._courses = [
             _Course(run, torch.nn.Parameter(run.prompt.detach().clone()), run.given(run.prompt).clone()) for run in runs
@@ -112,7 +112,7 @@ class Tuner:
         for number, course in enumerate(moving):
             batch = course.run.batch(self.step, self.form)
             rows += [Row(example, number, 1 / len(batch)) for example in batch]
-        result = within_memory(lambda: self.passes.run(prompts, rows), lambda: halved(self.passes, self.told))
+        result = within_memory(lambda: self.passes.run(prompts, rows), lambda: halved(self.passes, self.say))
         gradients = _regulated(result, [course.run.regularizer for course in moving])
         finite = torch.isfinite(gradients).flatten(1).all(1) & torch.isfinite(result.losses)
         for course, gradient, loss, is_finite in zip(
@@ -144,7 +144,7 @@ class Tuner:
         inputs = [example.input_ids for course in courses for example in course.run.validation]
         scores = within_memory(
             lambda: label_scores(self.passes, prompts, owners, inputs, self.label_ids),
-            lambda: halved(self.passes, self.told),
+            lambda: halved(self.passes, self.say),
         )
         end = 0
         for course in courses:

@@ -51,7 +51,7 @@ def tuned_seeds(job: TuningJob, features_of: FeaturesOf) -> dict[str, Record]:
     records = {}
     for place, seed in enumerate(job.seeds):
         records[str(seed)] = _tuned(job, seed, features_of)
-        job.told((place + 1) / len(job.seeds), f"{job.tuning.dataset}/{job.tuning.method}: seed {seed}")
+        job.progress((place + 1) / len(job.seeds), f"{job.tuning.dataset}/{job.tuning.method}: seed {seed}")
     return records
 
 

@@ -33,21 +33,21 @@ def assign(payload: Record, folder: Path) -> Record:
     """Write the nearest centroid of every sentence of one shard in each format [rows, 3], and the tallies."""
     training = training_documents(Path(payload["documents_path"]))
     centroids = [np.load(payload["centroids_paths"][name]) for name in FORMATS]
-    tallies = [Tally.empty(*one.shape) for one in centroids]
+    tallies = [Tally.empty(*means.shape) for means in centroids]
     labels: list[Labels] = []
     with one_core() as faiss:
         indexes = []
-        for one in centroids:
-            indexes.append(faiss.IndexFlatL2(one.shape[1]))
-            indexes[-1].add(one)
+        for means in centroids:
+            indexes.append(faiss.IndexFlatL2(means.shape[1]))
+            indexes[-1].add(means)
         for _, batch, vectors in read_vectors(Path(payload["embeddings_path"]), ["document_id"]):
             mask = is_training(batch, training)
-            found = [index.search(vectors, 1)[1][:, 0] for index in indexes]
+            nearest = [index.search(vectors, 1)[1][:, 0] for index in indexes]
             kept = vectors[mask].astype(np.float64)
             squares = np.einsum("nd,nd->n", kept, kept)
-            for tally, one in zip(tallies, found, strict=True):
-                tally.add(one, mask, kept, squares)
-            labels.append(np.stack(found, axis=1).astype(np.int32))
+            for tally, clusters in zip(tallies, nearest, strict=True):
+                tally.add(clusters, mask, kept, squares)
+            labels.append(np.stack(nearest, axis=1).astype(np.int32))
     np.save(folder / RAW, np.concatenate(labels) if labels else np.empty((0, len(FORMATS)), np.int32))
     arrays: dict[str, Any] = {}
     for name, tally in zip(FORMATS, tallies, strict=True):
@@ -61,7 +61,7 @@ def describe(payload: Record, folder: Path) -> Record:
     plan = np.load(payload["plan_path"])
     raw: Labels = np.load(payload["raw_path"])
     into = [plan[f"{name}_into"] for name in FORMATS]
-    final = np.stack([one[raw[:, place]] for place, one in enumerate(into)], axis=1)
+    final = np.stack([fates[raw[:, place]] for place, fates in enumerate(into)], axis=1)
     sentences = pq.read_table(payload["sentences_path"], columns=["document_id", "index", "text"], use_threads=False)
     columns = [pa.array(labels, pa.int32(), mask=labels == DROPPED) for labels in final.T]
     table = pa.table([sentences["document_id"], sentences["index"], *columns], schema=cluster_tables.ASSIGNMENTS)
@@ -134,10 +134,10 @@ def _picks(
     place: int, labels: Labels, keys: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_], count: int
 ) -> npt.NDArray[Any]:
     """Return, for each cluster of one format, the `count` training sentences with the lowest keys."""
-    found = [np.empty(0, PICK)]
+    picks_of_clusters = [np.empty(0, PICK)]
     for cluster, group in _groups(labels, keys, mask) if count else ():
         rows = group[:count]
         picks = np.zeros(len(rows), PICK)
         picks["format"], picks["cluster"], picks["key"], picks["row"] = place, cluster, keys[rows], rows
-        found.append(picks)
-    return np.concatenate(found)
+        picks_of_clusters.append(picks)
+    return np.concatenate(picks_of_clusters)

@@ -34,7 +34,9 @@ def seed_of(seed: int, purpose: str) -> int:
 def keys_of(documents: pa.Array, index: pa.Array, seed: int, purpose: str) -> Keys:
     """Return a seeded 64-bit hash of each sentence (document_id, index); the lowest hashes are a random sample."""
     encoded = documents.dictionary_encode()
-    heads = [hashlib.sha256(f"{seed}:{purpose}:{one}".encode()).digest()[:8] for one in encoded.dictionary.to_pylist()]
+    heads = [
+        hashlib.sha256(f"{seed}:{purpose}:{value}".encode()).digest()[:8] for value in encoded.dictionary.to_pylist()
+    ]
     base = np.array([int.from_bytes(head) for head in heads], np.uint64)[encoded.indices.to_numpy()]
     mixed: Keys = base + (index.to_numpy().astype(np.uint64) + np.uint64(1)) * _SPREAD
     for shift, factor in _MIX:
@@ -50,8 +52,8 @@ def training_documents(path: Path) -> pa.Array:
 
 def is_training(batch: pa.RecordBatch, training: pa.Array) -> npt.NDArray[np.bool_]:
     """Return the mask of the sentences in a batch that belong to training documents."""
-    found: npt.NDArray[np.bool_] = pc.is_in(batch.column("document_id"), training).to_numpy(zero_copy_only=False)
-    return found
+    mask: npt.NDArray[np.bool_] = pc.is_in(batch.column("document_id"), training).to_numpy(zero_copy_only=False)
+    return mask
 
 
 @contextmanager

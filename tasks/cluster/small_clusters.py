@@ -106,7 +106,7 @@ class Settled:
 
     def merged(self, cluster: int) -> list[int]:
         """Return the clusters that were merged into `cluster`."""
-        return [one for one in np.flatnonzero(self.into == cluster).tolist() if one != cluster]
+        return [other for other in np.flatnonzero(self.into == cluster).tolist() if other != cluster]
 
     def outcome(self, cluster: int) -> str:
         """Return the fate of a cluster in one word."""

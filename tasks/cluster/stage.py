@@ -72,7 +72,7 @@ def run(stage: Stage) -> Record:
     try:
         described = _described(stage, corpus, made, assigned, settled, work)
         if precision is None:
-            means = np.stack([one.centroids for one in settled.values()])
+            means = np.stack([clusters.centroids for clusters in settled.values()])
         else:
             texts, hashes_of_texts = corpus.paths["sentences"], corpus.hashes["sentences"]
             means = backbone_means(stage, texts, hashes_of_texts, described, work, precision)
@@ -109,7 +109,7 @@ def _corpus(stage: Stage) -> tuple[Corpus, Made]:
             raise InputError(
                 f"{paths.DOCUMENTS}/{path.name}: not there, but has sentences: `supmer run --force sample`"
             )
-    hashes = {name: file_hashes(found) for name, found in files.items()}
+    hashes = {name: file_hashes(listed) for name, listed in files.items()}
     return Corpus([path.name for path in files["sentences"]], files, hashes, rows), made
 
 
@@ -124,8 +124,8 @@ def _drawn(stage: Stage, corpus: Corpus, made: Made) -> list[ShardResult]:
     payload = {"seed": stage.params.seed, "dimension": made.dimension}
     payload["limit"] = _ALL if share >= 1 else int(share * _ALL)
     shards = [
-        Shard(one.name, one.payload, one.weight, one.hint | {"place": f"{paths.EMBEDDINGS}/{name}"})
-        for one, name in zip(corpus.shards(payload, {}), corpus.names, strict=True)
+        Shard(shard.name, shard.payload, shard.weight, shard.hint | {"place": f"{paths.EMBEDDINGS}/{name}"})
+        for shard, name in zip(corpus.shards(payload, {}), corpus.names, strict=True)
     ]
     results = stage.map("draw", draw, shards, "sentences")
     training = sum(result.record["training"] for result in results)
@@ -161,7 +161,7 @@ def _trained(stage: Stage, drawn: Sequence[ShardResult]) -> dict[str, Path]:
 def _settled(stage: Stage, assigned: Sequence[ShardResult], centroids: Mapping[str, Path]) -> dict[str, Settled]:
     """Add up the tallies in the order of the shards, and merge or drop small clusters."""
     loaded = {name: np.load(path) for name, path in centroids.items()}
-    tallies = {name: Tally.empty(*one.shape) for name, one in loaded.items()}
+    tallies = {name: Tally.empty(*means.shape) for name, means in loaded.items()}
     for result in assigned:
         with np.load(result.folder / TALLY) as arrays:
             for name, tally in tallies.items():
@@ -179,8 +179,8 @@ def _described(
 ) -> list[ShardResult]:
     """Return the final assignments, nearest sentences and samples of every shard."""
     plan = work / "plan.npz"
-    arrays: dict[str, Any] = {f"{name}_into": one.into for name, one in settled.items()}
-    arrays |= {f"{name}_centroids": one.centroids for name, one in settled.items()}
+    arrays: dict[str, Any] = {f"{name}_into": clusters.into for name, clusters in settled.items()}
+    arrays |= {f"{name}_centroids": clusters.centroids for name, clusters in settled.items()}
     np.savez(plan, **arrays)
     params = stage.params.cluster
     payload = {
@@ -191,10 +191,10 @@ def _described(
         "provenance": _provenance(stage, made),
     }
     shards = []
-    for one, result in zip(corpus.shards(payload, {"plan_path": str(plan)}), assigned, strict=True):
+    for shard, result in zip(corpus.shards(payload, {"plan_path": str(plan)}), assigned, strict=True):
         raw = result.folder / RAW
-        content = one.payload | {"raw": file_hash(raw)}
-        shards.append(Shard(one.name, content, one.weight, one.hint | {"raw_path": str(raw)}))
+        content = shard.payload | {"raw": file_hash(raw)}
+        shards.append(Shard(shard.name, content, shard.weight, shard.hint | {"raw_path": str(raw)}))
     return stage.map("describe", describe, shards, "sentences")
 
 
@@ -208,15 +208,15 @@ def _write_centroids(stage: Stage, made: Made, settled: Mapping[str, Settled], m
 
     def tables() -> list[pa.Table]:
         made_of = []
-        for place, (name, one) in enumerate(settled.items()):
-            kept = one.kept
+        for place, (name, clusters) in enumerate(settled.items()):
+            kept = clusters.kept
             columns = [
                 [name] * len(kept),
                 kept,
-                one.final.size[kept],
-                one.final.training[kept],
-                [one.merged(cluster) for cluster in kept],
-                vector_array(one.centroids[kept]),
+                clusters.final.size[kept],
+                clusters.final.training[kept],
+                [clusters.merged(cluster) for cluster in kept],
+                vector_array(clusters.centroids[kept]),
                 vector_array(means[place, kept]),
             ]
             made_of.append(pa.table(columns, schema=schema))
@@ -257,14 +257,14 @@ def _write_figures(
 ) -> Record:
     training = sum(result.record["training"] for result in drawn)
     metrics: Record = {"sentences": sum(corpus.rows), "training_sentences": training}
-    metrics |= {name: figures(one) for name, one in settled.items()}
+    metrics |= {name: figures(clusters) for name, clusters in settled.items()}
     write_bytes(stage.output(paths.CLUSTER_METRICS), orjson.dumps(metrics, option=orjson.OPT_INDENT_2) + b"\n")
     lines = ["format,rank,size,cluster,outcome,into"]
-    for name, one in settled.items():
-        largest_first = np.argsort(-one.tally.training, kind="stable").tolist()
+    for name, clusters in settled.items():
+        largest_first = np.argsort(-clusters.tally.training, kind="stable").tolist()
         for rank, cluster in enumerate(largest_first, start=1):
-            outcome = one.outcome(cluster)
-            into = one.into[cluster] if outcome in {"kept", "merged"} else ""
-            lines.append(f"{name},{rank},{one.tally.training[cluster]},{cluster},{outcome},{into}")
+            outcome = clusters.outcome(cluster)
+            into = clusters.into[cluster] if outcome in {"kept", "merged"} else ""
+            lines.append(f"{name},{rank},{clusters.tally.training[cluster]},{cluster},{outcome},{into}")
     write_bytes(stage.output(paths.CLUSTER_SIZES_PLOT), "\n".join([*lines, ""]).encode())
     return {"rows": sum(corpus.rows)} | metrics

@@ -88,8 +88,8 @@ def data_of(params: Params, root: Path | None) -> Data:
         sentences = drawn * 1e6 / SENTENCE_BYTES
         origins["sentences"] = f"{sentences:,.0f} sentences: {SENTENCE_BYTES} bytes of text each, assumed"
     tokens = drawn * 1e6 / max(sentences, 1) / TOKEN_BYTES
-    told = f"{TOKEN_BYTES} bytes of English text per token, measured on news"
-    origins["tokens"] = f"{tokens:.0f} tokens per sentence: {told}"
+    basis = f"{TOKEN_BYTES} bytes of English text per token, measured on news"
+    origins["tokens"] = f"{tokens:.0f} tokens per sentence: {basis}"
     return Data(corpus, drawn, sentences, tokens, _source_bytes(params, acquired), origins)
 
 

@@ -237,12 +237,12 @@ def _on_gpu(
         else:
             chunk //= 2
     halved = f", halved from {first:,} until they fit" if chunk < first else ""
-    told = f"chunks of {chunk:,} tokens{halved}, {largest / 1e6:,.2f} MB kept per token"
+    summary = f"chunks of {chunk:,} tokens{halved}, {largest / 1e6:,.2f} MB kept per token"
     if graph:
-        told += ", graphs of the support sets kept" if keeps else ", support sets read twice"
+        summary += ", graphs of the support sets kept" if keeps else ", support sets read twice"
     host = MAIN + TORCH_WORKER + KERNELS + 1.2 * weights
     device = needed()
-    return _Memory(device, host, device <= room and host < machine.memory, keeps or not graph, (*lines, told))
+    return _Memory(device, host, device <= room and host < machine.memory, keeps or not graph, (*lines, summary))
 
 
 def _peak(kept: float, *, twice: bool = False) -> float:

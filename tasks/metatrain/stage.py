@@ -104,8 +104,8 @@ def train_variant(payload: Record, folder: Path) -> Record:
     from tasks.stage.torchrun import rank_count
 
     key = folder.name.partition(".partial-")[0]
-    told = {name: payload[name] for name in ("training", "seed", *HINTS)} | payload["paths"]
-    job = Job.from_json(told | {"key": key, "work": str(Path(payload["work"], key))})
+    settings = {name: payload[name] for name in ("training", "seed", *HINTS)} | payload["paths"]
+    job = Job.from_json(settings | {"key": key, "work": str(Path(payload["work"], key))})
     gpus = torch.cuda.device_count()
     ranks, group = rank_count(payload["ranks"], gpus), Group.of(payload["group"])
     # A training uses every GPU and node, so variants take turns; and only one process at a time trains in a folder.

@@ -28,8 +28,8 @@ def train_on_ranks(job: Job, ranks: int, folder: Path, group: Group | None = Non
     """
     job = replace(job, threads=max(job.threads // ranks, 1))
     remove(job.work / _RESULT)
-    told = {"job": job.to_json(), "folder": str(folder)}
-    if not run_on_ranks("tasks.metatrain.torchrun", job.work, told, ranks, job.threads, group):
+    arguments = {"job": job.to_json(), "folder": str(folder)}
+    if not run_on_ranks("tasks.metatrain.torchrun", job.work, arguments, ranks, job.threads, group):
         last, _ = last_checkpoint(job.work)
         begun = f"step {last.step:,}" if last else "the beginning"
         name, log = job.training.variant, f"({job.work / LOG} says more)"
@@ -47,8 +47,8 @@ def _read_result(work: Path) -> Trained:
     return Trained.from_json(found.arrays, found.state)
 
 
-def _train(told: Record) -> None:
-    job, folder = Job.from_json(told["job"]), Path(told["folder"])
+def _train(arguments: Record) -> None:
+    job, folder = Job.from_json(arguments["job"]), Path(arguments["folder"])
     with ranks_of_torchrun(device(int(os.environ["LOCAL_RANK"]))) as ranks:
         trained = train(job, ranks, lambda done, note: tell(folder, done, note), lambda line: say(folder, line))
         if ranks.first:

@@ -35,7 +35,7 @@ from tasks.metatrain.variants import Training
 from tasks.stage.contract import Record
 
 TELL_SECONDS = 0.5
-Told = Callable[[int, str], None]
+Progress = Callable[[int, str], None]
 """Takes the steps done and a remark."""
 
 
@@ -103,7 +103,7 @@ class Run:
     reader: TaskReader
     held_out: TaskReader
     log: TrainingLog
-    told: Told
+    progress: Progress
     say: Callable[[str], None]
     reader_state: dict[str, Any] | None = None
     start_loss: float = float("nan")
@@ -117,11 +117,11 @@ class Run:
         return self.job.training
 
 
-def train(job: Job, ranks: Ranks, told: Told, say: Callable[[str], None]) -> Trained:
+def train(job: Job, ranks: Ranks, progress: Progress, say: Callable[[str], None]) -> Trained:
     """Train from the last checkpoint, if there is one, until the last step or until patience runs out."""
     torch.set_num_threads(job.threads)
     with TrainingLog(job.work if ranks.first else None) as log:
-        run = _prepared(job, ranks, log, told, say)
+        run = _prepared(job, ranks, log, progress, say)
         _resume(run)
         if run.trainer.step == 0:
             start = _held_out(run)
@@ -157,7 +157,7 @@ def _step(run: Run, batch: TaskBatch) -> None:
             rate = (run.trainer.step - run.shown_step) / max(now - run.shown, 1e-9)
             run.shown, run.shown_step = now, run.trainer.step
             note = f"{run.training.variant}: loss {record['query_loss']:.3f}, {speed(rate, 'steps')}"
-            run.told(run.trainer.step, note)
+            run.progress(run.trainer.step, note)
 
 
 @contextmanager
@@ -253,7 +253,7 @@ def _resume(run: Run) -> None:
         run.say(f"{run.training.variant}: continuing from step {ours.step:,}")
 
 
-def _prepared(job: Job, ranks: Ranks, log: TrainingLog, told: Told, say: Callable[[str], None]) -> Run:
+def _prepared(job: Job, ranks: Ranks, log: TrainingLog, progress: Progress, say: Callable[[str], None]) -> Run:
     training = job.training
     where = device(int(os.environ.get("LOCAL_RANK", "0")))
     make_deterministic(where)
@@ -267,9 +267,9 @@ def _prepared(job: Job, ranks: Ranks, log: TrainingLog, told: Told, say: Callabl
     mixing = training.augmentation != "none"
     partner = cast("Partner", training.partner) if mixing else None
     backbone = load_backbone(job.backbone, where, recompute=job.gradient_checkpointing, precision=training.precision)
-    told_here = say if ranks.first else lambda _line: None
-    objective = _objective(job, backbone, told_here)
-    plain = PlainStart(PlainObjective(objective.passes, told=told_here), training.plain_steps)
+    say_here = say if ranks.first else lambda _line: None
+    objective = _objective(job, backbone, say_here)
+    plain = PlainStart(PlainObjective(objective.passes, say=say_here), training.plain_steps)
     trainer = Trainer(
         objective,
         initial_prompt(backbone, training.prompt_tokens, cast("Any", training.initialization), job.seed),
@@ -293,7 +293,7 @@ def _prepared(job: Job, ranks: Ranks, log: TrainingLog, told: Told, say: Callabl
         TaskReader(job.tasks, tokenizer, form, partner=partner, **shared),
         TaskReader(job.tasks, tokenizer, form, split="validation", **shared),
         log,
-        told,
+        progress,
         say,
     )
 
@@ -304,7 +304,7 @@ def _objective(job: Job, backbone: Backbone, say: Callable[[str], None]) -> Obje
     table = torch.from_numpy(vectors.vectors).to(backbone.device)
     passes = Passes(backbone, Centroids(table, vectors.numbers), job.chunk_tokens or 0)
     if training.plain:
-        return PlainObjective(passes, told=say)
+        return PlainObjective(passes, say=say)
     regularizer = None
     if training.rank is not None:
         torch.manual_seed(job.seed)
@@ -319,4 +319,4 @@ def _objective(job: Job, backbone: Backbone, say: Callable[[str], None]) -> Obje
         inner_batch=training.inner_batch,
         outer=cast("Any", training.outer_direction),
     )
-    return MetaObjective(passes, regularizer, form, told=say)
+    return MetaObjective(passes, regularizer, form, say=say)

@@ -26,7 +26,7 @@ from tasks.tune.method_module import Embedder, EvaluationJob, MethodModule, Tuni
 from tasks.tune.plan import Tuning
 from tasks.tune.results import run_order
 from tasks.tune.seed_files import PROMPT_FOLDER
-from tasks.tune.seed_tuning import Told, Work
+from tasks.tune.seed_tuning import Progress, Work
 from tasks.tune.tokenized_form import TokenizedForm
 
 RESULTS = "results.json"
@@ -77,7 +77,7 @@ class _Ready:
     words: TokenizedForm
 
 
-def tune_own(own: OwnTuning, output: Path, told: Told, say: Callable[[str], None]) -> list[Record]:
+def tune_own(own: OwnTuning, output: Path, progress: Progress, say: Callable[[str], None]) -> list[Record]:
     """Tune, test, and write the result of the best seed to `output`; return a row for each seed.
 
     The test set consists of the examples in test files, or of those that the draw left over. A method that trains
@@ -97,10 +97,10 @@ def tune_own(own: OwnTuning, output: Path, told: Told, say: Callable[[str], None
     ready = _Ready(own, named_module(own.method.module), load, words)
     if not own.trains:
         return [_tested(ready, seed, None) for seed in own.seeds]
-    return _tuned(ready, output, told, say)
+    return _tuned(ready, output, progress, say)
 
 
-def _tuned(ready: _Ready, output: Path, told: Told, say: Callable[[str], None]) -> list[Record]:
+def _tuned(ready: _Ready, output: Path, progress: Progress, say: Callable[[str], None]) -> list[Record]:
     own, key = ready.own, _key(ready.own)
     alone, results = own.work / f"{key}.turn", own.work / key / "results"
     with turn(alone):  # the same command run twice at once would share checkpoints
@@ -115,7 +115,7 @@ def _tuned(ready: _Ready, output: Path, told: Told, say: Callable[[str], None]) 
             own.about,
             Work(own.work / key, key, own.checkpoint_seconds),
             results,
-            told,
+            progress,
             say,
             own.method.start,
             own.method.start_name,

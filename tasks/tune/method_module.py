@@ -17,7 +17,7 @@ from tasks.stage.contract import Record
 from tasks.tune.evaluation import Evaluated
 from tasks.tune.initialization import Start
 from tasks.tune.plan import Tuning
-from tasks.tune.seed_tuning import Told, Work
+from tasks.tune.seed_tuning import Progress, Work
 from tasks.tune.tokenized_form import TokenizedForm
 
 
@@ -49,7 +49,7 @@ class TuningJob:
         backbone: source and hash of the backbone.
         work: the folder of the checkpoints.
         folder: the folder of the results, with a folder SEED for each seed.
-        told: takes the share that is done and a remark.
+        progress: takes the share that is done and a remark.
         say: prints a line.
         start: the start that a user gave; None for the method's own.
         start_name: the name of the start in messages.
@@ -68,7 +68,7 @@ class TuningJob:
     backbone: Record
     work: Work
     folder: Path
-    told: Told
+    progress: Progress
     say: Callable[[str], None]
     start: Start | None = None
     start_name: str = ""

@@ -23,7 +23,7 @@ from tasks.tune.tokenized_form import TokenizedForm
 
 TELL_SECONDS = 0.5
 
-Told = Callable[[float, str], None]
+Progress = Callable[[float, str], None]
 """Takes the share that is done and a remark."""
 
 
@@ -77,7 +77,7 @@ class SeedTuned:
 
 
 def tune_seeds(
-    setup: Setup, seeds: Sequence[int], work: Work, told: Told, say: Callable[[str], None]
+    setup: Setup, seeds: Sequence[int], work: Work, progress: Progress, say: Callable[[str], None]
 ) -> list[SeedTuned]:
     """Tune every (seed, learning rate) pair together through the backbone, from the last checkpoint if there is one."""
     tuning, backbone, words = setup.tuning, setup.passes.backbone, setup.words
@@ -99,7 +99,7 @@ def tune_seeds(
             setup.passes, group, words.label_ids, TuneForm(tuning.batch_size, tuning.epochs, tuning.evaluate_every), say
         )
         place = Work(work.folder / str(number), work.key, work.seconds)
-        seconds += _to_the_end(tuner, setup.name, place, _part(told, number, groups), say)
+        seconds += _to_the_end(tuner, setup.name, place, _part(progress, number, groups), say)
         results += tuner.results()
     rates, cost = len(tuning.learning_rates), Cost(starts[0].numel(), seconds / len(seeds), memory.peak())
     return [
@@ -110,11 +110,11 @@ def tune_seeds(
     ]
 
 
-def _part(told: Told, number: int, groups: Sequence[object]) -> Told:
-    return lambda share, note: told((number + share) / len(groups), note)
+def _part(progress: Progress, number: int, groups: Sequence[object]) -> Progress:
+    return lambda share, note: progress((number + share) / len(groups), note)
 
 
-def _to_the_end(tuner: Tuner, name: str, work: Work, told: Told, say: Callable[[str], None]) -> float:
+def _to_the_end(tuner: Tuner, name: str, work: Work, progress: Progress, say: Callable[[str], None]) -> float:
     """Tune to the end; return the seconds that it took, with those before an interruption."""
     spent = _resume(tuner, name, work, say)
     began, saved, shown, before = time.monotonic(), time.monotonic(), 0.0, tuner.step
@@ -129,7 +129,7 @@ def _to_the_end(tuner: Tuner, name: str, work: Work, told: Told, say: Callable[[
             shown = now
             rate = (tuner.step - before) / max(now - began, 1e-9)
             note = f"{name}: step {tuner.step} of {tuner.steps}, {speed(rate, 'steps')}"
-            told(tuner.step / max(tuner.steps, 1), note)
+            progress(tuner.step / max(tuner.steps, 1), note)
 
     try:
         tuner.tune(after_step)

@@ -10,5 +10,5 @@ from tasks.tune.seed_tuning import Setup, tune_seeds
 def tuned_seeds(job: TuningJob, start: TuningStart) -> dict[str, Record]:
     """Tune the seeds together, and write what was tuned and the curves of each; return a record for each."""
     setup = Setup(job.tuning, job.dataset, start, start.passes(job.passes), job.words)
-    tuned = tune_seeds(setup, job.seeds, job.work, job.told, job.say)
+    tuned = tune_seeds(setup, job.seeds, job.work, job.progress, job.say)
     return {str(seed.seed): write_seed(job.folder / str(seed.seed), setup, seed, job.backbone) for seed in tuned}

@@ -169,7 +169,7 @@ class _SeedRun:
         rates = len(self.job.tuning.learning_rates)
         share = (self.place * rates + number + tuner.step / max(tuner.steps, 1)) / (rates * len(self.job.seeds))
         where = f"seed {self.seed}, learning rate {self.job.tuning.learning_rates[number]:g}"
-        self.job.told(share, f"{self.name}: {where}: step {tuner.step} of {tuner.steps}, {speed(rate, 'steps')}")
+        self.job.progress(share, f"{self.name}: {where}: step {tuner.step} of {tuner.steps}, {speed(rate, 'steps')}")
 
     def _save(self, tuner: FineTuner, number: int, seconds: float) -> None:
         state = tuner.state() | {

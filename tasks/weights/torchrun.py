@@ -26,9 +26,9 @@ def tune_on_ranks(payload: Record, folder: Path, ranks: int) -> dict[str, Record
     work = Path(payload["work"], folder.name.partition(".partial-")[0])
     threads = max(payload["threads"] // ranks, 1)
     remove(work / _RECORDS)
-    told = {"payload": payload | {"threads": threads}, "folder": str(folder), "work": str(work)}
+    arguments = {"payload": payload | {"threads": threads}, "folder": str(folder), "work": str(work)}
     group = Group.of(payload["group"])
-    if not run_on_ranks("tasks.weights.torchrun", work, told, ranks, threads, group):
+    if not run_on_ranks("tasks.weights.torchrun", work, arguments, ranks, threads, group):
         name = f"{payload['tuning']['dataset']}/{payload['tuning']['method']}"
         log = f"({work / LOG} says more)"
         if group:
@@ -40,16 +40,16 @@ def tune_on_ranks(payload: Record, folder: Path, ranks: int) -> dict[str, Record
     return records
 
 
-def _tune(told: Record) -> None:
+def _tune(arguments: Record) -> None:
     local = int(os.environ["LOCAL_RANK"])
-    torch.set_num_threads(told["payload"]["threads"])
+    torch.set_num_threads(arguments["payload"]["threads"])
     with (
         ranks_of_torchrun(device(local)) as ranks,
-        tuning_job(told["payload"] | {"number": local}, Path(told["folder"]), alone=False) as job,
+        tuning_job(arguments["payload"] | {"number": local}, Path(arguments["folder"]), alone=False) as job,
     ):
         records = fine_tuning.tune(job, ranks)
         if ranks.first:
-            write_bytes(Path(told["work"], _RECORDS), orjson.dumps(records))
+            write_bytes(Path(arguments["work"], _RECORDS), orjson.dumps(records))
 
 
 def main(arguments: Sequence[str]) -> int:

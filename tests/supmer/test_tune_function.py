@@ -67,7 +67,9 @@ def test_an_interrupted_call_goes_on_from_its_checkpoints(room, backbone, monkey
 
     plain = tuning.tune_own
     lines = []
-    monkeypatch.setattr(tuning, "tune_own", lambda own, output, told, _say: plain(own, output, told, lines.append))
+    monkeypatch.setattr(
+        tuning, "tune_own", lambda own, output, progress, _say: plain(own, output, progress, lines.append)
+    )
     monkeypatch.setattr(tuning, "_CHECKPOINT_SECONDS", 1e-6)
 
     def interrupt(_share, _note):

@@ -24,7 +24,7 @@ backbone, theta = backbone_of(t5(dtype=torch.float32, d_model=32, d_ff=256)), to
 said = []
 
 def gradients(graph_share):
-    objective = MetaObjective(Passes(backbone, chunk_tokens=1_000_000), None, StepForm(), told=said.append)
+    objective = MetaObjective(Passes(backbone, chunk_tokens=1_000_000), None, StepForm(), say=said.append)
     objective.graph_share = graph_share
     return objective.gradients(theta, tasks, 0.0, 2), objective
 
