@@ -12,8 +12,9 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 from pages import table, with_part  # noqa: E402
 
 from flows.commands.cost import amount, duration  # noqa: E402
+from model.prompt.sizes import TRAINED_WEIGHT_BYTES  # noqa: E402
 from tasks.cost.devices import device_named  # noqa: E402
-from tasks.cost.estimate import RunCost, estimate, plan_of  # noqa: E402
+from tasks.cost.estimate import RunCost, StageCost, estimate, plan_of  # noqa: E402
 from tasks.cost.machine import named_machine  # noqa: E402
 from tasks.cost.work import trained  # noqa: E402
 from tasks.params.file import load  # noqa: E402
@@ -50,15 +51,21 @@ def _row(profile: str, device: str) -> tuple[str, ...]:
     memory = f"{one.device_memory / 1e9:.0f} GB" if one.fits else "does not fit"
     trainings = len(trained(_params(profile)))
     timed = [stages[name] for name in ("metatrain", "embed", "tune")]
-    times = [duration(stage.seconds) if stage.fits else "does not fit" for stage in timed]
+    times = [duration(stage.seconds) + shared(stage) if stage.fits else "does not fit" for stage in timed]
     own = f"{duration(one.seconds)}, {amount(one.operations, OPERATIONS)}" if one.fits else "does not fit"
     disk = f"{every.total.disk / 1e9:.0f} GB"
     return (f"`{profile}`", device, own, memory, f"{times[0]} ({trainings})", *times[1:], disk)
 
 
+def shared(stage: StageCost) -> str:
+    """Return how many GPUs the fine-tuning of a stage needs, if one is too small."""
+    return f" (ft: {stage.devices} GPUs)" if stage.devices > 1 else ""
+
+
 def large_model() -> str:
     """Return how the training of the largest model fits into a GPU of 24 GB, or that it does not."""
-    stage = next(one for one in _cost(LARGE, SMALL_GPU, alone=True).stages if one.stage == "metatrain")
+    stages = {one.stage: one for one in _cost(LARGE, SMALL_GPU, alone=True).stages}
+    stage, tuning = stages["metatrain"], stages["tune"]
     plan = plan_of(_params(LARGE), None)
     size = f"{plan.backbone.name} ({plan.backbone.parameters / 1e9:.1f} billion parameters)"
     memory = device_named(SMALL_GPU).memory_gb
@@ -68,7 +75,9 @@ def large_model() -> str:
     return (
         f"Meta-training of {size} fits into {memory:g} GB, with a peak of {stage.device_memory / 1e9:.0f} GB: "
         f"{'; '.join(reasons)}. The backbone is frozen, so it has neither gradients nor optimizer states. In float32 "
-        f"(V100) the weights alone take {plan.backbone.weights('float32', packed=False) / 1e9:.0f} GB."
+        f"(V100) the weights alone take {plan.backbone.weights('float32', packed=False) / 1e9:.0f} GB. Fine-tuning of "
+        f"all weights (`ft`) keeps {TRAINED_WEIGHT_BYTES} bytes for each: {tuning.devices} GPUs of {memory:g} GB share "
+        "them."
     )
 
 

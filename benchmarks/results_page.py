@@ -23,8 +23,10 @@ from tasks.methods import METHODS  # noqa: E402
 
 PAGE, PROGRAM = ROOT / "docs" / "results.md", "benchmarks/results_page.py"
 OLDER = "## Older figures"
-UNITS = r"(?:s|ms|min|h|[kMGT]i?B|×|%|[GTP]?FLOP|sentences|examples|vectors|tasks|steps)"
+TIMES = r"s|ms|min|h|seconds?|minutes?|hours?|days?"
+UNITS = rf"(?:{TIMES}|[kMGT]i?B|×|times|%|percent|points?|[GTP]?FLOP|sentences|examples|vectors|tasks|steps)"
 FIGURE = re.compile(rf"\d[\d.,]*(?: \w)?\s?{UNITS}(?:/s)?(?![\w-])")
+DECIMAL = re.compile(r"\d\.\d")
 
 
 def main() -> None:
@@ -53,8 +55,14 @@ def filled(page: str) -> str:
 def typed_figures(page: str) -> list[str]:
     """Return the lines with a table or a figure outside the generated parts and the section of older figures."""
     kept = without_parts(page).partition(OLDER)[0]
-    lines = [line for line in kept.splitlines() if line.startswith("|") or FIGURE.search(_without_code(line))]
+    lines = [line for line in kept.splitlines() if line.startswith("|") or _has_figure(_without_code(line))]
     return [f"{PAGE.name}: typed by hand, not from a record: {line[:100]}" for line in lines]
+
+
+def _has_figure(line: str) -> bool:
+    """Return True if a line has a number with a unit, or a decimal number that is not an aim."""
+    sentences = re.split(r"(?<=[.:;])\s", line)
+    return any(FIGURE.search(text) or (DECIMAL.search(text) and "aim" not in text) for text in sentences)
 
 
 def _without_code(line: str) -> str:

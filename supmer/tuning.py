@@ -18,6 +18,7 @@ from storage import paths
 from storage.atomic import refuse_place
 from storage.errors import InputError
 from storage.prompts.local_backbone import ACQUIRED
+from storage.prompts.weights_artifact import is_weights
 from storage.sources.source import MANIFEST, read_manifest
 from supmer.arguments import Labels, distinct, labeled_rows, one_of, positive
 from tasks.labeled.dataset import LabeledDataset, Wording
@@ -85,7 +86,8 @@ class TuneResult:
 
     def classifier(self) -> PromptedClassifier:
         """Load the tuned prompt as a classifier."""
-        return PromptedClassifier.from_pretrained(self.folder, self.backbone, precision=self.precision)
+        backbone = None if is_weights(self.folder) else self.backbone  # trained weights are their own backbone
+        return PromptedClassifier.from_pretrained(self.folder, backbone, precision=self.precision)
 
 
 def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three have a default

@@ -132,8 +132,14 @@ def _cells(stage: StageCost) -> tuple[str, ...]:
         size(int(stage.host_memory)),
         size(int(stage.disk)),
         duration(stage.seconds),
-        "" if stage.fits else "does not fit",
+        _remark(stage),
     )
+
+
+def _remark(stage: StageCost) -> str:
+    if not stage.fits:
+        return "does not fit"
+    return f"ft: {stage.devices} GPUs" if stage.devices > 1 else ""
 
 
 def amount(value: float, units: Sequence[str]) -> str:

@@ -68,12 +68,18 @@ def command(  # noqa: PLR0913 - one argument for each option
     examples, labels = _read(prompt, data, texts, label)
     click.echo(f"evaluate: {counted(len(examples), 'example')}; loading the model", err=True)
     with doing("evaluate: loading torch and the model"), warnings.catch_warnings():
+        from model.device import device
+        from model.t5.precision import choose
         from model.tuning.classifier import PromptedClassifier
 
-        warnings.simplefilter("ignore", UserWarning)
+        choice = choose(precision or "auto", device())
+        warnings.simplefilter("ignore", UserWarning)  # it is printed below
         classifier = PromptedClassifier.from_pretrained(
-            prompt, backbone, any_backbone=any_backbone, precision=precision or "auto"
+            prompt, backbone, any_backbone=any_backbone, precision=choice.precision
         )
+    click.echo(f"evaluate: precision {choice}", err=True)
+    if choice.warning:
+        click.echo(f"warning: {choice.warning}", err=True)
     predictions = _predicted(classifier, examples)
     measured = _measured(examples, predictions, labels) | {"prompt": str(prompt), "data": str(data)}
     if as_json:

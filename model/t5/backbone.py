@@ -111,6 +111,12 @@ def load_backbone(
             checkpointing).
         precision: the precision of the weights and of products with them; `auto` depends on the device.
     """
+    model = load_model(folder, weights_dtype(choose(precision, device).precision))
+    return backbone_of(model.to(device), fast=fast, recompute=recompute)
+
+
+def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
+    """Load an encoder-decoder of transformers on the CPU; raise InputError if it cannot be loaded."""
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoModelForSeq2SeqLM
     from transformers.utils import logging
@@ -118,17 +124,13 @@ def load_backbone(
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", "Detected pickle protocol")  # torch, about a file that it then refuses
-    wanted = weights_dtype(choose(precision, device).precision)
     try:
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=wanted, **_LOCAL).to(device)
-    except torch.OutOfMemoryError:
-        raise  # a subclass of RuntimeError, but no fault of the backbone
+        return AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=dtype, **_LOCAL)
     except (*UNLOADABLE, SafetensorError, StrictDataclassError) as error:
         raise InputError(
             f"{folder}: cannot be loaded as a backbone ({load_failure(error)}): it should be a transformers folder of "
             "an encoder-decoder"
         ) from error
-    return backbone_of(model, fast=fast, recompute=recompute)
 
 
 def backbone_of(model: Any, *, fast: bool = True, recompute: bool = False) -> Backbone:

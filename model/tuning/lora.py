@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
-from model.t5.backbone import Backbone, backbone_of
+from model.t5.backbone import Backbone, backbone_of, load_model
 from model.t5.precision import Precision, weights_dtype
-from model.tuning.trainee import load_model
-from storage.errors import InputError, first_line
+from storage.errors import UNLOADABLE, InputError, first_line
 
 PACKAGE = "peft"
 
@@ -41,6 +41,6 @@ def adapted_backbone(folder: Path, adapter: Path, device: torch.device, precisio
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Input and output embeddings are no longer tied", UserWarning)
             model = PeftModel.from_pretrained(load_model(folder), adapter).merge_and_unload()
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (*UNLOADABLE, SafetensorError) as error:
         raise InputError(f"{adapter}: cannot be added to {folder} ({first_line(error)}): give its backbone") from error
     return backbone_of(model.to(device, weights_dtype(precision)))

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from model.meta.ranks import Ranks
 from model.t5.backbone import special_ids
 from model.t5.precision import Precision, weights_dtype
-from storage.errors import InputError, first_line
+from storage.errors import UNLOADABLE, InputError, first_line
 
 Result = TypeVar("Result")
 
@@ -76,33 +76,16 @@ class Trainee(torch.nn.Module):
         return {name: parameter for name, parameter in named if parameter.requires_grad}
 
 
-def load_model(folder: Path) -> Any:
-    """Load an encoder-decoder with float32 weights; raise InputError if it cannot be loaded."""
-    from transformers import AutoModelForSeq2SeqLM
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        return AutoModelForSeq2SeqLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False
-        )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(
-            f"{folder}: cannot be loaded as a backbone ({first_line(error)}): it should be a transformers folder of an "
-            "encoder-decoder"
-        ) from error
-
-
 def count_weights(folder: Path) -> int:
     """Return the number of weights of a model, from its configuration alone."""
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
             model = AutoModelForSeq2SeqLM.from_config(config)
-    except (OSError, ValueError, KeyError) as error:
+    except (*UNLOADABLE, StrictDataclassError) as error:
         raise InputError(f"{folder}: cannot be read as an encoder-decoder ({first_line(error)})") from error
     return sum(parameter.numel() for parameter in model.parameters())
 

@@ -1,4 +1,4 @@
-"""The model card of a tuned prompt or of prefixes: the question it answers, the way it was chosen, its use."""
+"""The model card of a tuned prompt, of prefixes or of weights: what it answers, the way it was chosen, its use."""
 
 import re
 
@@ -7,8 +7,20 @@ from tasks.stage.contract import Record
 _MARKUP = re.compile(r"([\\`*_\[\]<>|#])")
 
 
-def tuned_card(downstream: Record, kind: str, what: str) -> str:
-    """Return the card of a prompt tuned on a few labeled examples; `what` says what its file holds."""
+FITS = "It fits this backbone only."
+USE = "    supmer predict --prompt DIR --data new.jsonl"
+
+
+def tuned_card(downstream: Record, kind: str, what: str, fits: str = FITS, use: str = USE) -> str:
+    """Return the card of what was tuned on a few labeled examples.
+
+    Args:
+        downstream: the task, and the run that was chosen.
+        kind: a name for what was tuned.
+        what: what its file holds, up to the word before the name of the backbone.
+        fits: a sentence about the model that it is used with.
+        use: how it is used.
+    """
     labels = ", ".join(
         f"{plain(label)} (“{plain(word)}”)"
         for label, word in zip(downstream["labels"], downstream["words"], strict=True)
@@ -17,7 +29,7 @@ def tuned_card(downstream: Record, kind: str, what: str) -> str:
     return f"""# {kind} for {plain(downstream["dataset"])}, tuned on {downstream["shots"]} examples per label
 
 {what} of
-{downstream["backbone"]["source"]}. It fits this backbone only.{dead}
+{downstream["backbone"]["source"]}. {fits}{dead}
 
 | | |
 |---|---|
@@ -38,9 +50,9 @@ Labels and their words: {labels}. Inputs are cut to {downstream["max_length"]} t
 
 ## Use
 
-    supmer predict --prompt DIR --data new.jsonl
+{use}
 
-A score from few examples is uncertain: look at the deviation over seeds before you rely on it. The prompt carries
+A score from few examples is uncertain: look at the deviation over seeds before you rely on it. It carries
 whatever the backbone carries, biases included.
 """
 

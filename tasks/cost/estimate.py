@@ -6,21 +6,30 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from model.prompt.sizes import CHUNK_TOKENS, GRAPH_SHARE, LOW_CHUNK_TOKENS, SMALLEST_CHUNK, TUNING_TOKENS
-from tasks.cost.data import acquired_folder, data_of
+from model.prompt.sizes import (
+    CHUNK_TOKENS,
+    GRAPH_SHARE,
+    LOW_CHUNK_TOKENS,
+    SMALLEST_CHUNK,
+    TRAINED_WEIGHT_BYTES,
+    TUNING_TOKENS,
+)
+from tasks.cost.data import acquired_folder, data_of, labeled_tokens
 from tasks.cost.machine import DOWNLOAD, SCALING, Machine
 from tasks.cost.shapes import Shape, shape_of
 from tasks.cost.work import STAGES, Plan, Work, metatrain, row_length, trained
 from tasks.metatrain.variants import Training
 from tasks.methods import METHODS
 from tasks.params.schema import Params
+from tasks.tune.plan import planned
 
 GB = 1e9
 # Bytes of processes, measured on runs of offline-tiny and the quickstart.
 MAIN, PLAIN_WORKER, TORCH_WORKER = 0.24 * GB, 0.09 * GB, 0.36 * GB
 KERNELS = 0.35 * GB  # of a process that runs a large model: oneDNN's kernels, freed memory that the allocator keeps
 CUDA = 0.6 * GB  # CUDA's context and workspaces
-FINE_TUNED = 16  # bytes for each weight that is trained
+TRAINED_KEPT = 2.0  # activations of a pass whose weights are trained, relative to one with frozen weights
+FRAGMENTED = 1.2  # memory that a GPU needs for sharded weights, relative to their bytes
 TRANSIENT, TRANSIENT_TWICE = 1.3, 1.8  # peak of a pass, relative to what autograd keeps for it
 # Seconds: of a core for starting a worker, and of the run for starting and ending a stage.
 PLAIN_START, TORCH_START, STAGE_START = 0.35, 5.0, 0.7
@@ -30,7 +39,11 @@ MOST_CHUNKS = 8  # that a process computes at once, as in `model.prompt.parallel
 
 @dataclass(frozen=True)
 class StageCost:
-    """The estimate of one stage; bytes and seconds. `fits` is False if the device or the host has too little memory."""
+    """The estimate of one stage; bytes and seconds.
+
+    `fits` is False if the device or the host has too little memory, `devices` the number of GPUs that fine-tuning of
+    all weights needs.
+    """
 
     stage: str
     tokens: float
@@ -40,6 +53,7 @@ class StageCost:
     disk: float
     seconds: float
     fits: bool = True
+    devices: int = 1
     assumptions: tuple[str, ...] = field(default_factory=tuple)
 
     def as_json(self) -> dict[str, Any]:
@@ -67,6 +81,7 @@ class RunCost:
             disk=sum(stage.disk for stage in self.stages),
             seconds=sum(stage.seconds for stage in self.stages),
             fits=all(stage.fits for stage in self.stages),
+            devices=max((stage.devices for stage in self.stages), default=1),
         )
 
 
@@ -108,6 +123,7 @@ def _cost(plan: Plan, machine: Machine, work: Work) -> StageCost:
         work.disk,
         _seconds(machine, work, precision),
         memory.fits,
+        memory.devices,
         tuple(lines),
     )
 
@@ -132,12 +148,13 @@ class _Memory:
     fits: bool
     keeps_graph: bool = True
     lines: tuple[str, ...] = ()
+    devices: int = 1
 
 
 def _memory(plan: Plan, machine: Machine, work: Work, precision: str) -> _Memory:
     if work.stage in {"metatrain", "tune"}:
         passes = _of_passes(plan, machine, work, precision)
-        return _with_fine_tuning(plan, machine, passes) if work.stage == "tune" else passes
+        return _with_fine_tuning(plan, machine, passes, precision) if work.stage == "tune" else passes
     at_once = min(machine.workers, work.processes)
     if work.stage == "acquire":
         spec = plan.params.acquire.backbone
@@ -163,20 +180,41 @@ def _fitting(machine: Machine, device: float, host: float) -> _Memory:
     return _Memory(device, host, host < machine.memory and (machine.device is None or device < room))
 
 
-def _with_fine_tuning(plan: Plan, machine: Machine, passes: _Memory) -> _Memory:
-    """Return the memory of `tune` if a method trains all weights: these, their gradients and AdamW's two moments."""
+def _with_fine_tuning(plan: Plan, machine: Machine, passes: _Memory, precision: str) -> _Memory:
+    """Return the memory of `tune` if a method trains all weights, alone on a device or shared by several."""
     if not any(METHODS[name].trains == "weights" for name in plan.params.tune.methods):
         return passes
-    needed = FINE_TUNED * plan.backbone.parameters
-    line = f"fine-tuning: {needed / GB:.1f} GB for weights, gradients and AdamW's moments in float32"
+    needed, own = TRAINED_WEIGHT_BYTES * plan.backbone.parameters, _fine_tuned_rows(plan, precision)
+    line = (
+        f"fine-tuning: {needed / GB:.1f} GB for weights, gradients, AdamW's moments and the best weights in float32, "
+        f"{own / GB:.1f} GB for activations"
+    )
     if machine.device is None:
-        host = max(passes.host, MAIN + TORCH_WORKER + needed)
+        host = max(passes.host, MAIN + TORCH_WORKER + KERNELS + needed + own)
         return replace(passes, host=host, fits=passes.fits and host < machine.memory, lines=(*passes.lines, line))
-    room = machine.device.memory_gb * GB
-    if CUDA + needed > room:
-        line += f", which {math.ceil(1.2 * needed / (room - CUDA))} of these GPUs share (FSDP2, under torchrun)"
-        return replace(passes, lines=(*passes.lines, line))
-    return replace(passes, device=max(passes.device, CUDA + needed), lines=(*passes.lines, line))
+    room = machine.device.memory_gb * GB - CUDA - own
+    if needed <= room:
+        return replace(passes, device=max(passes.device, CUDA + own + needed), lines=(*passes.lines, line))
+    if not plan.params.tune.fine_tuning.reshard_after_forward:
+        room -= 4 * plan.backbone.parameters  # every GPU has all weights between the passes of a step
+    if room <= 0:
+        return replace(passes, fits=False, lines=(*passes.lines, f"{line}: too much for any number of these GPUs"))
+    count = math.ceil(FRAGMENTED * needed / room)
+    line += f", which {count} of these GPUs share (FSDP2, under torchrun)"
+    device = max(passes.device, machine.device.memory_gb * GB - room + FRAGMENTED * needed / count)
+    return replace(passes, device=device, devices=count, lines=(*passes.lines, line))
+
+
+def _fine_tuned_rows(plan: Plan, precision: str) -> float:
+    """Return the bytes of the activations of one pass of fine-tuning."""
+    tune, shape = plan.params.tune, plan.backbone
+    trained_on = [
+        one.tuning for one in planned(plan.params, "float32") if METHODS[one.tuning.method].trains == "weights"
+    ]
+    length = max((labeled_tokens(plan.params, one.dataset, one.max_length) for one in trained_on), default=0.0)
+    recompute = tune.fine_tuning.gradient_checkpointing
+    kept = TRAINED_KEPT * shape.kept_bytes(length, precision, twice=False, recompute=recompute)
+    return _peak((tune.fine_tuning.micro_batch or tune.batch_size) * length * kept)
 
 
 def _chunk_tokens(precision: str, *, trains: bool) -> dict[str, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from model.t5.precision import Precision, bfloat16_units
+from model.t5.precision import Precision, bfloat16_units, slow_down
 from tasks.cost.devices import EFFICIENCY, Device
 from tasks.cost.shapes import Shape
 from tasks.cost.work import FORWARD, PASS, TWICE
@@ -41,6 +41,7 @@ class Machine:
             processor computes in it.
         disk: bytes per second that are written and read.
         measured: lines that say what was measured or assumed.
+        slow_down: how many times as long as in float32 products take in bfloat16, if the processor has no units for it.
     """
 
     name: str
@@ -52,13 +53,14 @@ class Machine:
     rates: dict[tuple[str, str, str], float]
     disk: float
     measured: tuple[str, ...]
+    slow_down: float = 1.0
 
     def seconds(self, model: str, kind: str, operations: float, precision: str) -> float:
         """Return the time of operations of a model, on the GPU or on one core."""
         if self.device is not None:
             return operations / self.device.rate(precision)
         known = self.rates.get((model, kind, precision))
-        return operations / (known or self.rates[model, kind, "float32"])  # without units it is no faster
+        return operations / known if known else self.slow_down * operations / self.rates[model, kind, "float32"]
 
     def precision(self, wanted: str) -> str:
         """Return the precision that `auto` or a name means on this machine."""
@@ -105,9 +107,20 @@ def this_machine(shapes: dict[str, Shape], cores: int | None, say: Say = lambda 
         ),
         "measured by processor time: the estimates are for an otherwise idle machine",
     ]
+    slower = _slow_down()
+    if slower > 1:
+        lines.append(f"bfloat16: no units for it, {slower:.1f} times as slow as float32")
     count = cores or usable
     workers = max(os.cpu_count() or 1, count)
-    return Machine("this machine", None, count, workers, memory, speed, rates, disk, tuple(lines))
+    return Machine("this machine", None, count, workers, memory, speed, rates, disk, tuple(lines), slower)
+
+
+def _slow_down() -> float:
+    """Return how many times as long as in float32 a product takes in bfloat16; 1 if the processor has units for it."""
+    import torch
+
+    where = torch.device("cpu")
+    return 1.0 if bfloat16_units(where) else max(slow_down(where), 1.0)
 
 
 def _text_speed() -> float:

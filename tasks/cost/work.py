@@ -233,7 +233,7 @@ def tune(plan: Plan) -> Work:
     for entry in planned(plan.params, "float32"):
         if METHODS[entry.tuning.method].trains == "classifier":  # it takes seconds
             continue
-        length = entry.tuning.prompt_tokens + labeled_tokens(plan.params, entry.tuning.dataset, entry.tuning.max_length)
+        length = _tuned_length(plan, entry)
         steps, trained_rows, asked = _rows(plan, entry)
         passes = 3 if METHODS[entry.tuning.method].trains == "weights" else 2  # weights have gradients of their own
         operations[PASS] += passes * plan.backbone.operations(trained_rows, length)
@@ -246,6 +246,15 @@ def tune(plan: Plan) -> Work:
     )
     disk = runs * plan.params.metatrain.prompt_tokens * plan.backbone.width * 4 + 1e6
     return Work("tune", tokens, operations, uses_torch=True, disk=disk, assumptions=lines)
+
+
+def _tuned_length(plan: Plan, entry: Planned) -> float:
+    """Return the mean positions of a row: with its prompt if the method has one, or full of demonstrations."""
+    tuning, row = entry.tuning, METHODS[entry.tuning.method]
+    if row.examples == "demonstrations":
+        return float(tuning.max_length + tuning.prompt_tokens)
+    text = labeled_tokens(plan.params, tuning.dataset, tuning.max_length)
+    return text + (tuning.prompt_tokens if row.trains == "prompt" else 0)
 
 
 def _rows(plan: Plan, entry: Planned) -> tuple[int, float, float]:

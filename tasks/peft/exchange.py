@@ -13,6 +13,7 @@ from storage.prompts.local_backbone import MadeFor, backbone_folder
 from storage.prompts.peft_adapter import TENSORS, Adapter, read_adapter, write_adapter
 from storage.prompts.prefix_artifact import is_prefixes
 from storage.prompts.prompt_artifact import PromptArtifact, read_prompt, write_prompt
+from storage.prompts.weights_artifact import is_adapter, is_weights, kept_weights, refuse_classifier
 from storage.sources.source import Kind, parse_spec
 from tasks.cards.adapter_card import adapter_card, imported_card
 
@@ -28,12 +29,8 @@ def export_adapter(prompt: Path, folder: Path, backbone: str | None, *, any_back
         backbone: the model, by its name on the hub or its folder; None for the one that the prompt was made for.
         any_backbone: accept a model's folder even if its files differ from those that the prompt was made for.
     """
+    _refuse_what_is_no_prompt(prompt)
     with making_folder(folder) as partial:
-        if is_prefixes(prompt):
-            raise InputError(
-                f"{prompt}: holds prefixes, which PEFT cannot express for T5: it has them in the decoder's "
-                "self-attention only, with a position bias, and several layers share them: use `supmer predict`"
-            )
         artifact = read_prompt(prompt)
         task = Downstream.of(artifact.about, prompt) if KEY in artifact.about else None
         base, revision = _base(prompt, artifact, backbone, any_backbone=any_backbone)
@@ -43,6 +40,21 @@ def export_adapter(prompt: Path, folder: Path, backbone: str | None, *, any_back
         adapter = Adapter(artifact.prompt, base, revision, about)
         write_adapter(partial, adapter, adapter_card(adapter, str(MadeFor.of(about)), task))
     return adapter
+
+
+def _refuse_what_is_no_prompt(folder: Path) -> None:
+    """Raise InputError, which says why, if a tuned folder holds something that is not exported."""
+    refuse_classifier(folder)
+    if is_weights(folder):
+        kept_weights(folder)  # raises InputError if they were not kept
+        raise InputError(f"{folder}: holds trained weights: transformers' from_pretrained loads the folder as it is")
+    if is_adapter(folder):
+        raise InputError(f"{folder}: is a PEFT adapter: peft.PeftModel.from_pretrained loads it as it is")
+    if is_prefixes(folder):
+        raise InputError(
+            f"{folder}: holds prefixes, which PEFT cannot express for T5: it has them in the decoder's "
+            "self-attention only, with a position bias, and several layers share them: use `supmer predict`"
+        )
 
 
 def import_adapter(adapter: Path, folder: Path, task: dict[str, Any] | None) -> PromptArtifact:

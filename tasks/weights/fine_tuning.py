@@ -15,9 +15,10 @@ from model.device import device, total_memory
 from model.meta.ranks import Ranks
 from model.prompt.passes import Passes
 from model.prompt.prediction import LabelScores
-from model.t5.backbone import load_backbone
+from model.prompt.sizes import TRAINED_WEIGHT_BYTES
+from model.t5.backbone import load_backbone, load_model
 from model.tuning.fine_tuner import FineTuner
-from model.tuning.trainee import Trainee, count_weights, load_model, prepared, whole
+from model.tuning.trainee import Trainee, count_weights, prepared, whole
 from storage.atomic import write_bytes
 from storage.errors import InputError
 from storage.prompts.weights_artifact import describe_weights, has_weights, kept_weights, read_weights
@@ -32,7 +33,12 @@ from tasks.tune.tokenized_form import TokenizedForm
 from tasks.weights.seeds import tuned_seeds
 
 SCORES = "test-scores.json"
-_BYTES = 20  # of a weight: itself, its gradient, AdamW's two means, the best so far
+_KEPT = ("The folder holds the weights, all trained,", "It is a model of its own, and needs no other backbone.")
+_DROPPED = (
+    "The weights were not kept: set `tune.fine_tuning.keep` to keep them. They were those",
+    "Their scores are in the tables.",
+    "There is nothing to predict with: the folder holds this description alone.",
+)
 _SHARE = 0.5  # of a GPU's memory that weights may take if activations are to fit beside them
 _GIGA = 1e9
 _OTHERS = (".safetensors", ".bin", ".h5", ".msgpack", ".onnx", ".pt", ".md", ".index.json")  # not of the tokenizer
@@ -53,6 +59,11 @@ class AllWeights:
     def micro_batch(self) -> int:
         """The most rows of one pass."""
         return int(self.setting("micro_batch") or self.job.tuning.batch_size)
+
+    @property
+    def in_less_memory(self) -> str:
+        """The parameters that a user can change if memory runs out, in words."""
+        return "lower tune.fine_tuning.micro_batch, set tune.fine_tuning.gradient_checkpointing"
 
     def trainee(self, _seed: int) -> Trainee:
         """Return the model with the weights of the start, the same for every seed."""
@@ -77,8 +88,7 @@ class AllWeights:
             self._save(folder, weights)
         else:
             write_bytes(folder.parent / SCORES, orjson.dumps(scores))
-        what = "The folder holds the weights, all trained," if keep else "The weights were not kept. They were those"
-        card = tuned_card(about["downstream"], "Fine-tuned weights", what)
+        card = tuned_card(about["downstream"], "Fine-tuned weights", *(_KEPT if keep else _DROPPED))
         describe_weights(folder, about | {"tuned_hash": digest}, card)
 
     def _test_scores(self, tuner: FineTuner) -> dict[str, list[float]]:
@@ -112,7 +122,9 @@ def ranks_for(payload: Record) -> int:
     gpus = torch.cuda.device_count()
     if gpus and not payload["ranks"]:
         model = Path(payload["places"]["backbone"])
-        return 1 if count_weights(model) * _BYTES < _SHARE * total_memory(torch.device("cuda", 0)) else gpus
+        return (
+            1 if count_weights(model) * TRAINED_WEIGHT_BYTES < _SHARE * total_memory(torch.device("cuda", 0)) else gpus
+        )
     return rank_count(payload["ranks"], gpus)
 
 
@@ -127,7 +139,7 @@ def _memory(job: TuningJob, ranks: Ranks) -> str:
     """Return a line about the memory that tuning needs; raise InputError if it is more than there is."""
     weights, there = count_weights(job.model), total_memory(device())
     name, share = f"{job.tuning.dataset}/{job.tuning.method}", ranks.count if device().type == "cuda" else 1
-    needed = weights * _BYTES / share
+    needed = weights * TRAINED_WEIGHT_BYTES / share
     line = f"{name}: {weights / 1e6:,.1f} million weights take {needed / _GIGA:,.1f} GB"
     where = "each GPU" if share > 1 else "this GPU" if device().type == "cuda" else "this machine"
     if needed > there:

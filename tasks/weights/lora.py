@@ -40,6 +40,11 @@ class LoraAdapter:
         """The most rows of one pass."""
         return int(self.setting("micro_batch") or self.job.tuning.batch_size)
 
+    @property
+    def in_less_memory(self) -> str:
+        """The parameters that a user can change if memory runs out, in words."""
+        return "lower tune.lora.micro_batch"
+
     def trainee(self, seed: int) -> Trainee:
         """Return the model with the matrices of the start: one random by the seed, the other zero."""
         model = with_lora(self.job.model, self.setting("rank"), self.setting("alpha"), seed)

@@ -47,6 +47,10 @@ class Trained(Protocol):
     def micro_batch(self) -> int:
         """The most rows of one pass."""
 
+    @property
+    def in_less_memory(self) -> str:
+        """The parameters that a user can change if memory runs out, in words."""
+
     def trainee(self, seed: int, /) -> Trainee:
         """Return the model with the weights of the start."""
 
@@ -158,8 +162,8 @@ class _SeedRun:
             if not is_out_of_memory(error):
                 raise
             raise InputError(
-                f"{self.name}: memory ran out ({first_line(error)}): lower tune.fine_tuning.micro_batch, set "
-                "tune.fine_tuning.gradient_checkpointing, or take a larger device"
+                f"{self.name}: memory ran out ({first_line(error)}): {self.trained.in_less_memory}, or take a larger "
+                "device"
             ) from error
         digest = _digest(tuner.best_weights)
         seconds = spent + time.monotonic() - began

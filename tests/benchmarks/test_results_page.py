@@ -45,6 +45,9 @@ def test_no_figure_is_typed_by_hand(results_page):
         "| sample | 4.1 |",
         "The peak is 415 MB.",
         "at 12 GFLOP/s",
+        "It took 7 seconds.",
+        "The lowest cosine is 0.9998.",
+        "SUPMER is 3 points better.",
     ],
 )
 def test_a_figure_typed_by_hand_is_found(results_page, typed):

@@ -132,6 +132,15 @@ def test_prefixes_are_tuned_with_the_rates_of_their_method_and_predict(room, bac
     assert sum(prediction.probabilities.values()) == pytest.approx(1)
 
 
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("method", ["ft", "lora"])
+def test_trained_weights_and_adapters_predict_from_the_result(room, backbone, method):
+    result = tune(TEXTS, LABELS, "trained", backbone=backbone, method=method, **QUICK)
+    assert result.score is not None
+    (prediction,) = result.classifier().predict(["the river"])
+    assert sum(prediction.probabilities.values()) == pytest.approx(1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -48,6 +48,12 @@ def test_a_table_of_all_stages(supmer):
     ]  # fmt: skip
 
 
+def test_the_gpus_that_fine_tuning_needs_are_shown(supmer):
+    lines = supmer("cost", "tune", "--profile", "paper-flan-t5-xl", "--device", "RTX-4090").stdout.splitlines()
+    assert lines[-2].startswith("tune")
+    assert lines[-2].endswith("ft: 3 GPUs")
+
+
 def test_the_assumptions_on_demand(supmer):
     printed = supmer("cost", "metatrain", *GPU, "--explain").stdout
     assert "share of the dense rate that is reached, assumed" in printed
@@ -58,7 +64,7 @@ def test_json(supmer):
     told = json.loads(supmer("cost", *GPU, "--json", "-S", "metatrain.steps=2000").stdout)
     assert told["machine"] == "A100-80"
     amounts = {"tokens", "operations", "device_memory", "host_memory", "disk", "seconds"}
-    assert told["stages"][0].keys() == {"stage", "fits", "assumptions"} | amounts
+    assert told["stages"][0].keys() == {"stage", "fits", "devices", "assumptions"} | amounts
     assert told["together"]["seconds"] == pytest.approx(sum(stage["seconds"] for stage in told["stages"]))
 
 

@@ -70,3 +70,13 @@ def test_what_is_wrong_is_said_in_one_line_before_a_model_is_loaded(
     (tmp_path / "my.jsonl").write_text(content)
     code, _, err = supmer("--data", "my.jsonl", *arguments)
     assert (code, said in err, len(err.splitlines())) == (2, True, 1), err
+
+
+@pytest.mark.parametrize(("units", "warnings"), [("UNITS", 0), ("", 1)])
+def test_the_precision_is_printed_and_one_without_units_warns_once(supmer, tmp_path, monkeypatch, units, warnings):
+    monkeypatch.setattr("model.t5.precision.bfloat16_units", lambda _where: units)
+    (tmp_path / "my.jsonl").write_text('{"text": "no", "label": 0}\n')
+    code, out, err = supmer("--data", "my.jsonl", "--json", "--precision", "bfloat16")
+    assert (code, json.loads(out)["examples"]) == (0, 1)
+    assert "evaluate: precision bfloat16 (as asked for)" in err
+    assert err.count("warning: precision: bfloat16: no units for it here") == warnings

@@ -67,3 +67,19 @@ def test_weights_that_do_not_fit_into_memory_are_not_loaded(workspace, command_l
     line = refused(command_line("tune", "--method", "ft", "--backbone", str(folder), *QUICK))
     assert "GB with gradients and AdamW, and this machine has" in line
     assert "leave ft out" in line
+
+
+@pytest.mark.parametrize("method", ["ft", "lora"])
+def test_weights_that_cannot_be_read(workspace, command_line, method):
+    folder = save_backbone(workspace / "damaged")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    line = refused(command_line("tune", "--method", method, "--backbone", str(folder), *QUICK))
+    assert "damaged: cannot be loaded as a backbone" in line
+
+
+def test_a_configuration_that_makes_no_model(workspace, command_line):
+    folder = save_backbone(workspace / "odd")
+    config = json.loads((folder / "config.json").read_bytes()) | {"num_layers": "x"}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "odd: cannot be" in refused(command_line("tune", "--method", "ft", "--backbone", str(folder), *QUICK))

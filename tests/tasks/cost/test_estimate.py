@@ -1,6 +1,7 @@
 """Estimates follow from parameters, data and machine; what is known replaces what is assumed."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tasks.cost.estimate import estimate, plan_of, precision_of
 from tasks.cost.machine import Machine, named_machine
 from tasks.cost.shapes import KNOWN, shape_of
 from tasks.cost.work import FORWARD, PASS, STAGES, TWICE, metatrain
+from tasks.cost.work import tune as tune_work
 from tasks.params.file import load, read, validate
 from tasks.params.overrides import override
 
@@ -117,8 +119,38 @@ def test_fine_tuning_says_how_many_gpus_share_its_weights():
     lines = cost(profile("paper-flan-t5-xl"), named_machine(DEVICES["RTX-4090"], None))["tune"].assumptions
     [line] = [line for line in lines if line.startswith("fine-tuning: ")]
     assert line.endswith("which 3 of these GPUs share (FSDP2, under torchrun)")
+    assert "fine-tuning: 57.0 GB" in line  # the 20 bytes of a weight that stage tune itself counts
     without = profile("paper-flan-t5-xl", "tune.methods=[pt]")
     assert not any("fine-tuning" in line for line in cost(without)["tune"].assumptions)
+
+
+def test_weights_that_stay_on_every_gpu_between_passes_need_more_gpus():
+    small = named_machine(DEVICES["RTX-4090"], None)
+    shared, whole = (
+        cost(profile("paper-flan-t5-xl", f"tune.fine_tuning.reshard_after_forward={reshard}"), small)["tune"]
+        for reshard in ("true", "false")
+    )
+    assert (shared.devices, whole.devices) == (3, 6)
+    assert shared.fits
+    assert whole.device_memory < 24e9
+    alone = cost(profile("paper-flan-t5-xl"))["tune"]
+    assert (alone.devices, alone.fits) == (1, True)
+    assert 57e9 < alone.device_memory < 80e9
+
+
+def test_rows_are_as_long_as_the_method_makes_them():
+    tokens = {
+        method: tune_work(plan_of(profile("paper-t5-base", f"tune.methods=[{method}]"), None)).tokens
+        for method in ("zero-shot", "few-shot", "pt", "p-tuning-v2")
+    }
+    assert tokens["p-tuning-v2"] < 0.6 * tokens["pt"]  # no prompt of 100 tokens before each text
+    assert tokens["few-shot"] > 10 * tokens["zero-shot"]  # five seeds, and demonstrations in every row
+
+
+def test_bfloat16_without_units_takes_as_long_as_it_was_measured_to():
+    params = profile("quickstart", "precision=bfloat16")
+    slow, even = (cost(params, replace(processor(), slow_down=factor))["metatrain"].seconds for factor in (70.0, 1.0))
+    assert slow > 30 * even
 
 
 def test_chunks_are_halved_until_they_fit_the_gpu():

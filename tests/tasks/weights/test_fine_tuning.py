@@ -27,6 +27,7 @@ from support.tuned_methods import (
     stored_predictions,
 )
 from support.tuning_room import run_tune as run
+from tasks.peft.exchange import export_adapter
 from tasks.tune import stage as tune
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -58,7 +59,9 @@ def test_weights_that_are_not_kept_are_tested_and_described(corpus):
     assert set(record["scores"]) == {"first, 4 shots", "first on second, 4 shots"}
     folder = corpus.root / paths.TUNED_PROMPTS / "first/ft"
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "supmer.json"]
-    assert "not kept" in (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert "not kept" in card
+    assert "supmer predict" not in card
     with pytest.raises(InputError, match=r"weights were not kept: set tune\.fine_tuning\.keep"):
         PromptedClassifier.from_pretrained(folder)
     assert not list((corpus.root / ".supmer").rglob("best-*"))
@@ -110,6 +113,9 @@ def test_kept_weights_are_a_transformers_folder_that_predicts_as_the_stage_did(c
         assert math.log(odds) == pytest.approx(first - second, abs=1e-3)
     with pytest.raises(InputError, match="need no other backbone"):
         PromptedClassifier.from_pretrained(folder, folder)
+    with pytest.raises(InputError, match="holds trained weights: transformers' from_pretrained loads the folder"):
+        export_adapter(folder, corpus.root / "exported", None)
+    assert "needs no other backbone" in (folder / "README.md").read_text()
 
 
 def test_a_new_test_set_is_tested_although_the_weights_are_gone(corpus):

@@ -1,5 +1,7 @@
 """LoRA from the stage: results, the adapter, predictions, resumption, refusals."""
 
+import shutil
+
 import orjson
 import pytest
 import torch
@@ -10,6 +12,7 @@ from storage import paths
 from storage.errors import InputError
 from support.tuned_methods import assert_resumed_to_the_same_bytes, classified, rooms, stored_predictions
 from support.tuning_room import run_tune as run
+from tasks.peft.exchange import export_adapter
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -62,3 +65,31 @@ def test_without_peft_it_is_refused_in_one_line(corpus, monkeypatch):
     monkeypatch.setattr("tasks.methods.find_spec", lambda _name: None)
     with pytest.raises(InputError, match=r"^method lora: needs the package peft: pip install 'supmer\[lora\]'"):
         run(corpus)
+
+
+def test_export_says_that_it_is_an_adapter_already(corpus):
+    run(corpus, seeds=[10])
+    with pytest.raises(InputError, match=r"is a PEFT adapter: peft\.PeftModel\.from_pretrained loads it as it is"):
+        export_adapter(corpus.root / paths.TUNED_PROMPTS / "first/lora", corpus.root / "exported", None)
+    assert not (corpus.root / "exported").exists()
+
+
+def test_when_memory_runs_out_its_own_parameter_is_named(corpus, monkeypatch):
+    def full(_tuner):
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(FineTuner, "descend", full)
+    with pytest.raises(InputError, match=r"^first/lora: memory ran out \(no more\): lower tune\.lora\.micro_batch, or"):
+        run(corpus)
+
+
+def test_a_damaged_adapter_is_refused_in_one_line(corpus, furniture, tmp_path):
+    run(corpus, seeds=[10])
+    folder = tmp_path / "damaged"
+    shutil.copytree(corpus.root / paths.TUNED_PROMPTS / "first/lora", folder)
+    weights = folder / "adapter_model.safetensors"
+    content = weights.read_bytes()
+    weights.unlink()
+    weights.write_bytes(content[:100])
+    with pytest.raises(InputError, match="damaged: cannot be added to"):
+        PromptedClassifier.from_pretrained(folder, furniture / "models/backbone", any_backbone=True)
