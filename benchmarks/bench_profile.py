@@ -129,6 +129,7 @@ def main() -> None:
         for name in ("inputs", paths.DOWNLOADS.parent):
             (root / name).mkdir(parents=True)
         (root / paths.FORGOTTEN).write_bytes((ROOT / paths.FORGOTTEN).read_bytes())
+        (root / paths.SHIPPED_PROMPTS).symlink_to(ROOT / paths.SHIPPED_PROMPTS)
         if options.downloads:
             (root / paths.DOWNLOADS).symlink_to(options.downloads.absolute())
         for name in options.stages:

@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 import duckdb
+import numpy as np
 import orjson
 import pytest
 
@@ -78,3 +79,14 @@ def stored_predictions(corpus, tuned_hash, columns="predicted"):
         f"WHERE tuned_hash = '{tuned_hash}' AND tested_on = 'first' "
         "ORDER BY CAST(split_part(example_id, ':', 2) AS INT)"
     ).fetchall()
+
+
+def assert_predicts_as_the_stage(corpus, furniture, folder, tuned_hash, precision):
+    """Compare the probabilities of a classifier with those that the stage found in the same precision."""
+    options = {"backbone": furniture / "models/backbone", "any_backbone": True, "precision": precision}
+    classifier, found = classified(folder, furniture, **options)
+    stored = stored_predictions(corpus, tuned_hash, "predicted, log_probabilities")
+    assert [classifier.labels.index(prediction.label) for prediction in found] == [label for label, _ in stored]
+    for prediction, (_, scores) in zip(found, stored, strict=True):
+        likely = np.exp(np.array(scores) - max(scores))
+        assert list(prediction.probabilities.values()) == pytest.approx(likely / likely.sum(), abs=1e-5)

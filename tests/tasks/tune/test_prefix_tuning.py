@@ -15,11 +15,10 @@ from storage.prompts.prompt_artifact import read_prompt
 from support.meta_examples import bart
 from support.training_room import save_backbone
 from support.tuned_methods import (
+    assert_predicts_as_the_stage,
     assert_resumed_to_the_same_bytes,
-    classified,
     die_in_training,
     rooms,
-    stored_predictions,
 )
 from support.tuning_room import run_tune as run
 from support.vector_corpus import contents
@@ -69,14 +68,14 @@ def test_the_same_inputs_give_the_same_bytes_and_one_more_seed_only_its_own_work
     assert (contents(corpus.root / paths.TUNED_PROMPTS), contents(corpus.root / paths.PREDICTIONS)) == before
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_classifier_gives_the_predictions_of_the_stage(corpus, furniture, method):
-    run(corpus, methods=[method])
+def test_a_classifier_gives_the_predictions_of_the_stage(corpus, furniture, method, precision):
+    run(corpus, methods=[method], precision=precision)
     folder = corpus.root / paths.TUNED_PROMPTS / "first" / method
     assert is_prefixes(folder)
-    classifier, found = classified(folder, furniture, backbone=furniture / "models/backbone", any_backbone=True)
-    stored = stored_predictions(corpus, prefixes_hash(read_prefixes(folder).tensors))
-    assert [classifier.labels.index(prediction.label) for prediction in found] == [label for (label,) in stored]
+    tuned_hash = prefixes_hash(read_prefixes(folder).tensors)
+    assert_predicts_as_the_stage(corpus, furniture, folder, tuned_hash, precision)
 
 
 def test_prefixes_of_another_backbone_are_refused_in_one_line(corpus, tmp_path):

@@ -10,7 +10,7 @@ from model.tuning.classifier import PromptedClassifier
 from model.tuning.fine_tuner import FineTuner
 from storage import paths
 from storage.errors import InputError
-from support.tuned_methods import assert_resumed_to_the_same_bytes, classified, rooms, stored_predictions
+from support.tuned_methods import assert_predicts_as_the_stage, assert_resumed_to_the_same_bytes, rooms
 from support.tuning_room import run_tune as run
 from tasks.peft.exchange import export_adapter
 
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.usefixtures("one_core")
 
 SMALL = {
     "methods": ["lora"],
-    "precision": "float32",  # labels of a model of random weights nearly tie
     "lora": {"rank": 2, "alpha": 4, "learning_rates": [0.01, 0.03], "micro_batch": 3},
 }
 
@@ -48,13 +47,13 @@ def test_the_adapter_is_kept_and_peft_gives_the_numbers_of_our_classifier(corpus
     torch.testing.assert_close(logits, ours, rtol=1e-4, atol=1e-4)
 
 
-def test_a_classifier_gives_the_predictions_of_the_stage(corpus, furniture):
-    run(corpus)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_classifier_gives_the_predictions_of_the_stage(corpus, furniture, precision):
+    run(corpus, precision=precision)
     folder = corpus.root / paths.TUNED_PROMPTS / "first/lora"
-    options = {"backbone": furniture / "models/backbone", "any_backbone": True, "precision": "float32"}
-    classifier, found = classified(folder, furniture, **options)
-    stored = stored_predictions(corpus, orjson.loads((folder / "supmer.json").read_bytes())["tuned_hash"])
-    assert [classifier.labels.index(prediction.label) for prediction in found] == [label for (label,) in stored]
+    kept = orjson.loads((folder / "supmer.json").read_bytes())
+    assert kept["downstream"]["precision"] == precision
+    assert_predicts_as_the_stage(corpus, furniture, folder, kept["tuned_hash"], precision)
 
 
 def test_an_interrupted_run_goes_on_and_gives_the_same_bits(corpus):
