@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from model.t5.precision import WantedPrecision
     from model.tuning.classifier import Prediction, PromptedClassifier
     from tasks.evaluate.labeled_file import EvaluationExample
+    from tasks.labeled.user_data import Missing
 
 EXAMPLES = """\b
 Examples:
@@ -62,10 +63,13 @@ def command(  # noqa: PLR0913 - one argument for each option
     """Measure a tuned prompt on labeled examples: accuracy, macro F1, confusion matrix, calibration.
 
     Labels are the names of the prompt's labels, or numbers that count them from 0. A `labels.json` beside the file says
-    what numbers mean, if it is there. Intervals hold 95 %: Wilson's for accuracy, a bootstrap over examples for F1.
+    what numbers mean, if it is there. Rows without text or label are left out and counted. Intervals hold 95 %:
+    Wilson's for accuracy, a bootstrap over examples for F1.
     """
     silence()
-    examples, labels = _read(prompt, data, texts, label)
+    examples, missing, labels = _read(prompt, data, texts, label)
+    if missing.in_words():
+        click.echo(f"{data}: left out: {missing.in_words()}", err=True)
     click.echo(f"evaluate: {counted(len(examples), 'example')}; loading the model", err=True)
     with doing("evaluate: loading torch and the model"), warnings.catch_warnings():
         from model.device import device
@@ -82,6 +86,7 @@ def command(  # noqa: PLR0913 - one argument for each option
         click.echo(f"warning: {choice.warning}", err=True)
     predictions = _predicted(classifier, examples)
     measured = _measured(examples, predictions, labels) | {"prompt": str(prompt), "data": str(data)}
+    measured["left_out"] = {"without_text": missing.texts, "without_label": missing.labels}
     if as_json:
         print_json(measured)
     else:
@@ -90,7 +95,7 @@ def command(  # noqa: PLR0913 - one argument for each option
 
 def _read(
     prompt: Path, data: Path, texts: tuple[str, ...], label: str
-) -> tuple[list[EvaluationExample], tuple[str, ...]]:
+) -> tuple[list[EvaluationExample], Missing, tuple[str, ...]]:
     """Read the examples and the prompt's labels, without torch: a typo is answered at once."""
     from model.tuning.downstream import Downstream
     from storage.prompts.task_description import description_of
@@ -102,12 +107,12 @@ def _read(
     task = Downstream.of(description_of(prompt), prompt)
     fields = task.template.fields
     if texts and len(texts) != len(fields):
-        raise InputError(f"--text: {prompt} takes {', '.join(fields)}: name {len(fields)} fields, in that order")
+        raise InputError(f"--text: {prompt} takes {', '.join(fields)}: give one --text for each, in that order")
     beside = data.with_name(LABEL_NAMES)
     names = beside if beside.is_file() else None
     if names:
         click.echo(f"{names} gives the names and the order of the labels", err=True)
-    return read_examples(data, texts or fields, label, task.labels, names), task.labels
+    return *read_examples(data, texts or fields, label, task.labels, names), task.labels
 
 
 def _predicted(classifier: PromptedClassifier, examples: Sequence[EvaluationExample]) -> list[Prediction]:

@@ -138,7 +138,7 @@ def _fields(prompt: Path, text: tuple[str, ...]) -> tuple[str, ...]:
 
     fields = Downstream.of(description_of(prompt), prompt).template.fields
     if text and len(text) != len(fields):
-        raise InputError(f"--text: {prompt} takes {', '.join(fields)}: name {len(fields)} fields, in that order")
+        raise InputError(f"--text: {prompt} takes {', '.join(fields)}: give one --text for each, in that order")
     return text or fields
 
 

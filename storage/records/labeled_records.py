@@ -20,18 +20,18 @@ QUESTION = re.compile(r"(?P<label>[A-Z]{2,8}):[a-z]+ (?P<text>\S.*)")  # a line 
 _BATCH_ROWS = 1_024  # rows of Parquet read at once: more than for documents, because these rows are short
 
 
-def records(path: Path, name: str) -> Iterator[Values]:
-    """Yield the rows of a file as dictionaries; its format is taken from `name`."""
+def records(path: Path, name: str) -> Iterator[tuple[int, Values]]:
+    """Yield the rows of a file, each with its number as in `Record`; the format is taken from `name`."""
     reader = reader_of(Part(path, name), Expected(longest_line=LONGEST, batch_rows=_BATCH_ROWS))
     if isinstance(reader, TextLines):
         yield from _text_lines(path, reader)
         return
     names = class_names(open_parquet(path).schema_arrow.metadata) if isinstance(reader, ParquetRows) else {}
-    rows = map(itemgetter(0), reader)  # the values of each record
-    yield from (_with_names(values, names) for values in rows) if names else rows
+    for record in reader:
+        yield record.row, _with_names(record.values, names) if names else record.values
 
 
-def _text_lines(path: Path, reader: Iterable[Record]) -> Iterator[Values]:
+def _text_lines(path: Path, reader: Iterable[Record]) -> Iterator[tuple[int, Values]]:
     """Yield the rows of a text file: lines of TREC's form if the first one is, or else lines with ratings."""
     lines = iter(reader)
     first = next(lines, None)
@@ -41,7 +41,7 @@ def _text_lines(path: Path, reader: Iterable[Record]) -> Iterator[Values]:
     yield from rows(path, chain([first], lines))
 
 
-def _questions(path: Path, lines: Iterable[Record]) -> Iterator[Values]:
+def _questions(path: Path, lines: Iterable[Record]) -> Iterator[tuple[int, Values]]:
     """Yield lines such as `NUM:date When did it begin ?`, with the label before the colon.
 
     Of lines that occur more than once, the last one counts: published files begin with samples of the whole set.
@@ -52,10 +52,10 @@ def _questions(path: Path, lines: Iterable[Record]) -> Iterator[Values]:
         if match is None and line.strip():
             raise InputError(f"{path}: line {row}: not LABEL:detail and a question, as the first line is: correct it")
         if match:
-            yield match.groupdict()
+            yield row, match.groupdict()
 
 
-def _rated_lines(path: Path, lines: Iterable[Record]) -> Iterator[Values]:
+def _rated_lines(path: Path, lines: Iterable[Record]) -> Iterator[tuple[int, Values]]:
     """Yield tab-separated lines of id, rating and text, with or without a header; quotes have no special meaning."""
     header: Sequence[str] | None = None
     for record in lines:
@@ -71,7 +71,7 @@ def _rated_lines(path: Path, lines: Iterable[Record]) -> Iterator[Values]:
         if len(cells) != len(header):
             wrong = f"{len(cells)} fields where {len(header)} belong"
             raise InputError(f"{path}: line {record.row}: {wrong} ({', '.join(header)}): correct the line's tabs")
-        yield dict(zip(header, cells, strict=True))
+        yield record.row, dict(zip(header, cells, strict=True))
 
 
 def _is_number(text: str) -> bool:

@@ -18,6 +18,7 @@ from storage.sources.source import AcquiredSource, SourceFile
 LABEL = "label"
 TEXT_FIELDS = (("text",), ("sentence1", "sentence2"))
 LABEL_NAMES = "labels.json"
+UNLABELED = ""  # the label of a row without one
 TEST_SHARE = 0.5  # share of the examples to test on, in a set without test files
 
 _TRAIN = {"train", "training"}
@@ -33,8 +34,9 @@ class Columns:
     """The columns of texts and label; of each list, the first entry that a row has is used.
 
     `ratings` are label columns that hold any number; it is kept as text and converted to a label later. If `blanks` is
-    true, a text may be empty. `advice` ends the message about a row without these columns. `only` names columns and
-    the value that a row must have there, if it has the column; other rows are skipped.
+    true, a text may be empty; if `unlabeled` is true, so may a label, which is then read as UNLABELED. `advice` ends
+    the message about a row without these columns. `only` names columns and the value that a row must have there, if it
+    has the column; other rows are skipped.
     """
 
     texts: tuple[tuple[str, ...], ...] = TEXT_FIELDS
@@ -43,6 +45,7 @@ class Columns:
     blanks: bool = False
     advice: str = "rename them"
     only: tuple[tuple[str, str], ...] = ()
+    unlabeled: bool = False
 
 
 ANY = Columns()
@@ -55,7 +58,7 @@ class LabeledRow:
     Attributes:
         row: the row, counted from 1 over all files.
         file: the name of the file.
-        place: the row in that file, from 1.
+        place: the row in that file, from 1: in JSON lines and text, the line (including blank ones).
         fields: the columns of the texts.
         column: the column of the label.
     """
@@ -137,13 +140,13 @@ def read_rows(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -
     for file in files:
         path = str(root / file.path)
         row = 0
-        for row, record in enumerate(records(Path(path), file.name), start=1):
+        for row, record in records(Path(path), file.name):
             if any(record.get(name, value) != value for name, value in columns.only):
                 continue
             where = f"{path}: row {row}"
             fields, column = _columns_of(where, record, columns)
             rated = column in columns.ratings
-            label = _rating(where, record[column]) if rated else _label(where, record[column])
+            label = _rating(where, record[column]) if rated else _label(where, record[column], columns)
             texts = _texts(where, record, fields, blanks=columns.blanks)
             yield LabeledRow(before + row, texts, label, file.name, row, fields, column)
         before += row
@@ -152,10 +155,11 @@ def read_rows(files: Sequence[SourceFile], root: Path, columns: Columns = ANY) -
 def place_of(files: Sequence[SourceFile], root: Path, row: int) -> tuple[SourceFile, int] | None:
     """Return the file of an example and its row there, by its row over all files; None if there is no such row."""
     for file in files:
-        rows = sum(1 for _ in records(root / file.path, file.name))
-        if row <= rows:
-            return file, row
-        row -= rows
+        last = 0
+        for last, _ in records(root / file.path, file.name):
+            if last == row:
+                return file, row
+        row -= last
     return None
 
 
@@ -164,7 +168,7 @@ def are_unlabeled(files: Sequence[SourceFile], root: Path, columns: Columns = AN
     return not any(
         any(record.get(column) not in _UNLABELED for column in columns.labels)
         for file in files
-        for record in records(root / file.path, file.name)
+        for _, record in records(root / file.path, file.name)
     )
 
 
@@ -197,7 +201,7 @@ def text_hash(salt: str, texts: Sequence[str]) -> bytes:
 def first_columns(files: Sequence[SourceFile], root: Path) -> set[str]:
     """Return the columns of the first row of the files."""
     for file in files:
-        for record in records(root / file.path, file.name):
+        for _, record in records(root / file.path, file.name):
             return set(record)
     return set()
 
@@ -224,15 +228,24 @@ def _texts(where: str, record: Mapping[str, Any], fields: tuple[str, ...], *, bl
     return texts
 
 
-def _label(where: str, value: Any) -> str | int:
+def _label(where: str, value: Any, columns: Columns) -> str | int:
     """Return a label as a name or a whole number; a table with missing labels gives the whole number 4 as 4.0."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return int(value)
+    if columns.unlabeled and _is_missing(value):
+        return UNLABELED
     if not isinstance(value, str | int) or str(value).strip() == "":
         raise InputError(f"{where}: label {value!r} is neither a whole number nor a name: correct or remove the row")
-    return value
+    return value.strip() if isinstance(value, str) else value
+
+
+def _is_missing(value: Any) -> bool:
+    """True for null, an empty text, and NaN, which tables have in place of a missing label."""
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _rating(where: str, value: Any) -> str:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import InputError, did_you_mean
-from storage.records.labeled_sets import Columns, LabeledRow, label_names, numbered_labels, read_rows, whole_number
+from storage.records.labeled_sets import LabeledRow, label_names, numbered_labels, read_rows, whole_number
 from storage.sources.source import AcquiredSource, SourceFile
-
-ADVICE = "name the columns with --text and --label, or rename them"
+from tasks.labeled.user_data import Missing, complete_rows, own_columns
 
 
 @dataclass(frozen=True)
@@ -22,8 +21,10 @@ class EvaluationExample:
 
 def read_examples(
     path: Path, fields: Sequence[str], label: str, labels: Sequence[str], names: Path | None = None
-) -> list[EvaluationExample]:
-    """Return the examples of a file in order; raise InputError for a label that the prompt does not know.
+) -> tuple[list[EvaluationExample], Missing]:
+    """Return the examples of a file in order, and the number of rows without text or label, which are left out.
+
+    Raise InputError for a label that the prompt does not know.
 
     Args:
         path: a file of JSON lines, CSV, TSV or Parquet.
@@ -33,12 +34,11 @@ def read_examples(
         names: a labels.json, if positions count in its order instead of the prompt's.
     """
     file = SourceFile(path.name, str(path), path.stat().st_size, "")
-    columns = Columns((tuple(fields),), (label,), advice=ADVICE)
-    rows = list(read_rows([file], Path(), columns))
+    rows, missing = complete_rows(read_rows([file], Path(), own_columns((tuple(fields),), label)))
     if not rows:
-        raise InputError(f"{path}: no rows in it: check the file")
+        raise InputError(f"{path}: {missing.in_words() or 'no rows in it'}, none to measure: check the file")
     numbers = _numbers(path, rows, labels, names)
-    return [EvaluationExample(row.place, row.texts, numbers[row.label]) for row in rows]
+    return [EvaluationExample(row.place, row.texts, numbers[row.label]) for row in rows], missing
 
 
 def _numbers(path: Path, rows: Sequence[LabeledRow], labels: Sequence[str], names: Path | None) -> dict[str | int, int]:

@@ -17,7 +17,8 @@ class LeftOut:
     """The numbers of rows that were read but are in neither half, by reason.
 
     Attributes:
-        blank: rows with an empty text, if the form leaves such rows out.
+        blank: rows with an empty text, if the form leaves such rows out, or the data is a user's own.
+        unlabeled: rows with a text and no label, if the data is a user's own.
         neutral: rows rated too near to 0 to have a label.
         duplicates: rows whose texts occurred before.
         contradictions: those of `duplicates` that had another label before.
@@ -31,6 +32,7 @@ class LeftOut:
     contradictions: int = 0
     tested: int = 0
     contradicted: int = 0
+    unlabeled: int = 0
 
 
 Numbered = tuple[LabeledRow, int]

@@ -53,14 +53,28 @@ def test_numbers_count_the_prompts_labels_or_those_of_labels_json(supmer, tmp_pa
     assert (code, [entry["examples"] for entry in json.loads(out)["labels"]]) == (0, [0, 2])
 
 
+def test_rows_without_text_or_label_are_left_out_and_counted(supmer, tmp_path):
+    (tmp_path / "my.csv").write_text('text,label\n"",positive\nno,negative\nyes,\nriver,positive\n')
+    code, out, err = supmer("--data", "my.csv", "--json")
+    assert code == 0, err
+    assert "my.csv: left out: 1 row without text, 1 row without a label" in err
+    measured = json.loads(out)
+    assert (measured["examples"], measured["left_out"]) == (2, {"without_text": 1, "without_label": 1})
+
+
 @pytest.mark.parametrize(
     ("content", "arguments", "said"),
     [
         ('{"text": "no", "label": "Positive"}', (), "row 1: unknown label 'Positive'"),
         ('{"text": "no", "label": 7}', (), "row 1: unknown label 7"),
         ('{"text": "no", "label": 0}', ("--label", "Label"), "did you mean 'label'?"),
-        ('{"text": "no", "label": 0}', ("--text", "a", "--text", "b"), "name 1 fields"),
-        ("", (), "no rows in it"),
+        ('{"text": "no", "label": 0}', ("--text", "a", "--text", "b"), "takes text: give one --text for each"),
+        ("", (), "no rows in it, none to measure"),
+        (
+            '{"text": "", "label": 0}\n{"text": "no", "label": null}',
+            (),
+            "1 row without text, 1 row without a label, none",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_before_a_model_is_loaded(

@@ -136,7 +136,7 @@ def test_a_template_of_two_texts_takes_two_fields(supmer, tmp_path, backbone):
     assert line["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
     code, _, said = supmer("--data", "new.jsonl", *named[:2], prompt=pair)
     assert code == 2
-    assert "takes sentence1, sentence2: name 2 fields, in that order" in said
+    assert "takes sentence1, sentence2: give one --text for each, in that order" in said
 
 
 def test_the_output_file_is_whole_or_absent(supmer, tmp_path, expected):

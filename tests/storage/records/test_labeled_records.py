@@ -15,7 +15,18 @@ RATED = 'id\tsentiment\ttext\r\n1\t2.5\t"Great, it\'s "fine\r\n\r\n1_2\t-0.4\tsh
 
 def read(path, content):
     path.write_bytes(content)
-    return list(records(path, path.name))
+    return [values for _, values in records(path, path.name)]
+
+
+def test_a_row_has_the_number_of_its_line_or_in_a_table_of_its_row(tmp_path):
+    for name, content, numbers in (
+        ("a.jsonl", b'\n{"a": 1}\n\n{"a": 2}\n', [2, 4]),
+        ("a.csv", b"a\n\n1\n\n2\n", [1, 2]),
+        ("a.txt", RATED.encode(), [2, 4]),
+        ("b.txt", b"NUM:date When ?\nHUM:ind Who ?\nNUM:date When ?\n", [2, 3]),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert [row for row, _ in records(tmp_path / name, name)] == numbers, name
 
 
 def test_rated_lines_are_read_with_their_quotes_as_they_are(tmp_path):
@@ -58,13 +69,13 @@ def test_a_line_of_ten_megabytes_is_refused_with_its_number(tmp_path):
 def test_numbers_that_parquet_says_the_names_of_become_names(tmp_path):
     rows = [{"text": "one", "label": 1}, {"text": "two", "label": 0}, {"text": "three", "label": -1}]
     write_named_parquet(tmp_path / "a.parquet", rows, ["bad", "good"])
-    assert [row["label"] for row in records(tmp_path / "a.parquet", "a.parquet")] == ["good", "bad", -1]
+    assert [row["label"] for _, row in records(tmp_path / "a.parquet", "a.parquet")] == ["good", "bad", -1]
 
 
 @pytest.mark.parametrize("metadata", [{}, {"huggingface": "{"}, {"huggingface": "[]"}, {"huggingface": '{"info": 3}'}])
 def test_other_metadata_changes_nothing(tmp_path, metadata):
     pq.write_table(pa.table({"label": [1]}).replace_schema_metadata(metadata), tmp_path / "a.parquet")
-    assert list(records(tmp_path / "a.parquet", "a.parquet")) == [{"label": 1}]
+    assert list(records(tmp_path / "a.parquet", "a.parquet")) == [(1, {"label": 1})]
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

@@ -250,6 +250,28 @@ def test_own_data_has_any_field_names_and_its_labels_are_its_words(tmp_path):
     assert (len(dataset.train), dataset.test) == (20, ())
 
 
+def test_rows_of_own_data_without_text_or_label_are_left_out_and_counted(tmp_path):
+    rows = [*texts_and_labels(4), {"text": " ", "label": 7}, {"text": None, "label": 0}, {"text": "x", "label": None}]
+    test = [{"text": "other", "label": 1}, {"text": "more", "label": ""}, {"text": "", "label": ""}]
+    path = write_rows(tmp_path / "my.jsonl", rows)
+    write_rows(tmp_path / "test.jsonl", test)
+    for dataset in (read_user_data(path), read_user_data(tmp_path)):
+        assert (len(dataset.train), len(dataset.test), dataset.form.labels) == (4, 1, ("0", "1"))
+        assert dataset.left_out == LeftOut(blank=3, unlabeled=2)
+    with pytest.raises(
+        InputError, match=r"no rows to learn from \(2 rows without text, 1 row without a label\): check"
+    ):
+        read_user_data(write_rows(tmp_path / "none.jsonl", rows[4:]))
+
+
+def test_a_number_that_a_table_lacks_is_a_missing_label_and_spaces_around_a_label_do_not_count(tmp_path):
+    rows = [{"text": "a", "label": 1.0}, {"text": "b", "label": float("nan")}, {"text": "c", "label": 2.0}]
+    dataset = read_user_data(write_rows(tmp_path / "my.parquet", rows))
+    assert (dataset.form.labels, dataset.left_out.unlabeled) == (("1", "2"), 1)
+    (tmp_path / "my.csv").write_text("text,label\na, good\nb,bad\nc,good \n")
+    assert read_user_data(tmp_path / "my.csv").form.labels == ("bad", "good")
+
+
 def test_own_data_takes_a_template_and_words(tmp_path):
     (tmp_path / "my.csv").write_text("title,body,ok\nA,b,no\nC,d,yes\n")
     dataset = read_user_data(
