@@ -1,9 +1,17 @@
 """Counts and speeds in words: a number with its noun, in the singular or the plural, and in the better unit."""
 
+from collections.abc import Iterable
+
 
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun: `1 seed`, `3 seeds`, `1,000 entries`."""
     return f"{count:,} {noun if count == 1 else plural(noun)}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names with commas between them; if one has a comma itself, all are in quotes."""
+    names = list(names)
+    return ", ".join(map(repr, names) if any("," in name for name in names) else names)
 
 
 def plural(noun: str) -> str:

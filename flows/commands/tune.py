@@ -12,7 +12,7 @@ from flows.options import overlaid, precision_option, set_option
 from flows.workspace import enter
 from model.text.templates import Form
 from storage import paths
-from storage.counts import counted
+from storage.counts import counted, listed
 from storage.errors import InputError
 from storage.signs_of_life import doing
 from tasks.methods import INITIALIZATIONS, METHODS
@@ -88,7 +88,7 @@ def command(output: Path | None, settings: tuple[str, ...], **options: Any) -> N
     for warning in filter(None, (choice.warning, *_word_warnings(own))):
         click.echo(f"warning: {warning}", err=True)
     rows = _tuned(own, output)
-    _print(rows)
+    _print(rows, "the test set" if own.dataset.test else "the rest")
     if own.keeps_result:
         kept = METHODS[own.method.row].trains if own.method.row else "prompt"
         said = f"the {kept} of the seed with the best validation score"
@@ -213,7 +213,7 @@ def _word_warnings(own: OwnTuning) -> list[str]:
 
 def _counted(dataset: LabeledDataset) -> str:
     test = f", {len(dataset.test):,} to test on" if dataset.test else ""
-    return f"{counted(len(dataset.train), 'example')} to learn from{test}, labels {', '.join(dataset.form.labels)}"
+    return f"{counted(len(dataset.train), 'example')} to learn from{test}, labels {listed(dataset.form.labels)}"
 
 
 def _started(own: OwnTuning) -> str:
@@ -221,10 +221,12 @@ def _started(own: OwnTuning) -> str:
     if not own.trains:
         return f"{own.method.name}, {own.tuning.form} template"
     if own.method.row and METHODS[own.method.row].trains == "classifier":
-        return f"{runs} fits of {own.method.name}"
+        return f"{counted(runs, 'fit')} of {own.method.name}"
     if own.method.row and METHODS[own.method.row].trains in ("weights", "adapter"):
-        return f"{counted(runs, 'run')} of {own.method.name} one after the other, {own.tuning.form} template"
-    return f"{counted(runs, 'run')} together from {own.method.start_name}, {own.tuning.form} template"
+        apart = " one after the other" if runs > 1 else ""
+        return f"{counted(runs, 'run')} of {own.method.name}{apart}, {own.tuning.form} template"
+    together = " together" if runs > 1 else ""
+    return f"{counted(runs, 'run')}{together} from {own.method.start_name}, {own.tuning.form} template"
 
 
 def _tuned(own: OwnTuning, output: Path) -> list[Record]:
@@ -249,7 +251,8 @@ def _tuned(own: OwnTuning, output: Path) -> list[Record]:
             raise
 
 
-def _print(rows: list[Record]) -> None:
+def _print(rows: list[Record], tested: str) -> None:
+    """Print a row for each seed and the mean accuracy on what was tested."""
     from flows.terminal import table
     from tasks.own_examples.options import chance_warning
 
@@ -262,7 +265,7 @@ def _print(rows: list[Record]) -> None:
     if scores:
         spread = f" ± {statistics.stdev(scores):.3f}" if len(scores) > 1 else ""
         seeds = counted(len(scores), "seed")
-        click.echo(f"accuracy on the rest: {statistics.fmean(scores):.3f}{spread} over {seeds}")
+        click.echo(f"accuracy on {tested}: {statistics.fmean(scores):.3f}{spread} over {seeds}")
         majority = statistics.fmean(row["majority_share"] for row in rows if row["majority_share"] is not None)
         if warning := chance_warning(scores, majority):
             click.echo(f"warning: {warning}", err=True)

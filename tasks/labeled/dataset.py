@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from model.text.datasets import SHORT, USUAL_COLUMNS, DatasetForm, dataset_form, own_form
-from storage.counts import counted
+from storage.counts import counted, listed
 from storage.errors import InputError, did_you_mean
 from storage.records.labeled_sets import (
     Columns,
@@ -154,8 +154,8 @@ def _words(labels: Sequence[str], verbalizer: Mapping[str, str] | None) -> tuple
         wrong = [
             f"no label {label!r} in the data{did_you_mean(label, labels)}".replace("; ", ", ") for label in unknown[:1]
         ]
-        wrong += [f"no word for {', '.join(missing)}"] if missing else []
-        raise InputError(f"verbalizer: {'; '.join(wrong)}: give a word for each of {', '.join(labels)}")
+        wrong += [f"no word for {listed(missing)}"] if missing else []
+        raise InputError(f"verbalizer: {'; '.join(wrong)}: give a word for each of {listed(labels)}")
     return tuple(verbalizer[label] for label in labels)
 
 

@@ -111,6 +111,7 @@ def left_out_in_words(left_out: LeftOut) -> str:
     """Return the rows that are not used, with reasons, or "" if all are used."""
     reasons = (
         (left_out.blank, "without text"),
+        (left_out.unlabeled, "without a label"),
         (left_out.neutral, "rated too near to 0"),
         (left_out.duplicates - left_out.contradictions, "with texts that occurred before"),
         (left_out.contradictions, "with texts that occurred before under another label"),
@@ -123,8 +124,11 @@ def left_out_in_words(left_out: LeftOut) -> str:
 
 
 def word_warnings(dataset: DatasetForm, form: Form, tokenizer: TemplateTokenizer) -> Iterator[str]:
-    """Yield a warning about label words that the tokenizer does not know, and one about those of many tokens."""
+    """Yield warnings about label words: numbers, words that the tokenizer does not know, words of many tokens."""
     words = dataset.words if form == "sentinel" else dataset.instruction_words
+    if all(word.lstrip("-").isdecimal() for word in words):
+        spoken = ",".join(f"{label}=WORD" for label in dataset.labels[:2]) + (",…" if len(dataset.labels) > 2 else "")
+        yield f"the label words are numbers: words that say what each label means do better (--verbalizer {spoken})"
     unknown = [word for word in words if not tokenizer.knows(word)]
     if unknown:
         listed = ", ".join(map(repr, unknown))

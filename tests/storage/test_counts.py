@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.counts import counted, remaining, singular, speed
+from storage.counts import counted, listed, remaining, singular, speed
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,11 @@ from storage.counts import counted, remaining, singular, speed
 )  # fmt: skip
 def test_only_one_is_singular(count, noun, said):
     assert counted(count, noun) == said
+
+
+def test_names_with_commas_are_told_apart_by_quotes():
+    assert listed(["bad", "good"]) == "bad, good"
+    assert listed(["bad, really", "good"]) == "'bad, really', 'good'"
 
 
 @pytest.mark.parametrize(("unit", "single"), [("steps", "step"), ("kB", "kB"), ("loss", "loss")])

@@ -55,6 +55,15 @@ def test_label_words_that_the_tokenizer_breaks_or_does_not_know_are_named():
     assert list(word_warnings(form, "sentinel", tokenizer)) == []
 
 
+def test_numbers_as_label_words_are_a_warning_that_says_how_to_name_words():
+    tokenizer = TemplateTokenizer.of(unigram(), 32)
+    form = own_form("mine", ("text",), ("-1", "0", "1"), None, None)
+    assert "the label words are numbers" in next(word_warnings(form, "sentinel", tokenizer))
+    assert "--verbalizer -1=WORD,0=WORD,…" in next(word_warnings(form, "sentinel", tokenizer))
+    form = own_form("mine", ("text",), ("0", "1"), None, ("no", "yes"))
+    assert list(word_warnings(form, "sentinel", tokenizer)) == []
+
+
 def test_a_score_at_chance_is_a_warning():
     assert "at or below chance" in chance_warning([0.5, 0.6], 0.55)
     assert chance_warning([0.5, 0.7], 0.55) == ""
