@@ -11,6 +11,8 @@ from storage.records.labeled_sets import LabeledRow
 Labels = Sequence[str] | Sequence[int]
 Number = TypeVar("Number", int, float)
 
+TEXTS = "texts"  # the name of the examples to learn from, as the argument is called
+
 _FIELDS = (("text",), ("sentence1", "sentence2"))  # names for one text and for two, if no template names any
 
 
@@ -29,7 +31,7 @@ def labeled_rows(name: str, texts: Sequence[Texts], labels: Labels, fields: tupl
         raise InputError(f"{name}: {len(texts)} examples, but {len(labels)} labels: give one for each")
     rows = []
     for number, (example, label) in enumerate(zip(texts, labels, strict=True)):
-        where = f"{name}: example {number}"
+        where = f"texts[{number}]" if name == TEXTS else f"{name}: texts[{number}]"
         fields = fields or _usual_fields(example, where)
         given = _texts(example, fields, where)
         rows.append(LabeledRow(number + 1, given, _label(label, where), name, number + 1, fields))

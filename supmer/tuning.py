@@ -20,7 +20,7 @@ from storage.errors import InputError
 from storage.prompts.local_backbone import ACQUIRED
 from storage.prompts.weights_artifact import is_weights
 from storage.sources.source import MANIFEST, read_manifest
-from supmer.arguments import Labels, distinct, labeled_rows, one_of, positive
+from supmer.arguments import TEXTS, Labels, distinct, labeled_rows, one_of, positive
 from tasks.labeled.dataset import LabeledDataset, Wording
 from tasks.labeled.user_data import dataset_of_rows
 from tasks.methods import INITIALIZATIONS, METHODS, Method
@@ -205,9 +205,9 @@ def _dataset(
     texts: Sequence[Texts], labels: Labels, test: tuple[Sequence[Texts], Labels] | None, wording: Wording
 ) -> LabeledDataset:
     fields = template_fields(wording.template or "")
-    train_rows = labeled_rows("texts", texts, labels, fields)
+    train_rows = labeled_rows(TEXTS, texts, labels, fields)
     test_rows = labeled_rows("test", *test, fields or train_rows[0].fields) if test and train_rows else []
-    return dataset_of_rows("texts", train_rows, test_rows, wording)
+    return dataset_of_rows(TEXTS, train_rows, test_rows, wording)
 
 
 def _word_of(words: Mapping[str, str] | None) -> dict[str, str] | None:
@@ -251,6 +251,7 @@ def _place(backbone: str | Path | None) -> tuple[Path, Path | None]:
         for root in (here, *here.parents):
             if (root / ACQUIRED / MANIFEST).is_file():
                 return root, None
-        raise InputError(f"backbone: no workspace with a backbone around {here}: give the folder of a model")
+        advice = "`supmer run acquire` in one, or give the folder of a model"
+        raise InputError(f"backbone: no workspace with a backbone around {here}: {advice}")
     folder = Path(backbone).absolute()
     return (folder, None) if (folder / ACQUIRED / MANIFEST).is_file() else (folder, folder)

@@ -163,5 +163,5 @@ class PromptedClassifier:
         else:
             texts = (example,) if isinstance(example, str) or not isinstance(example, Sequence) else tuple(example)
         if len(texts) != len(self.fields) or not all(isinstance(text, str) and text.strip() for text in texts):
-            raise InputError(f"example {number}: should be {' and '.join(self.fields)}, as texts that are not empty")
+            raise InputError(f"texts[{number}]: should be {' and '.join(self.fields)}, as texts that are not empty")
         return cast("tuple[str, ...]", texts)

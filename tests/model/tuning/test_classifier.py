@@ -71,7 +71,7 @@ def test_a_long_text_is_cut_and_the_template_is_not(tuned, backbone):
 @pytest.mark.parametrize("example", ["", "  ", 3, ["a", "b"], {"other": "a"}, None])
 def test_what_is_no_example_is_refused(tuned, backbone, example):
     classifier = PromptedClassifier.from_pretrained(tuned, backbone)
-    with pytest.raises(InputError, match="example 1: should be text"):
+    with pytest.raises(InputError, match=r"texts\[1\]: should be text"):
         classifier.predict(["fine", example])
 
 
