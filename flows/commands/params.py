@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,7 +152,7 @@ def set_values(assignments: tuple[str, ...]) -> None:
     from flows.options import persisted
 
     root = _root()
-    with workspace_lock(root, "supmer params set"):  # a run reads the parameters until it ends
+    with _without_option(), workspace_lock(root, "supmer params set"):  # a run reads the parameters until it ends
         params = overlaid(root, assignments)[0]
         check_sources(root, params.acquire)
         changed = persisted(root, assignments)[1]
@@ -174,7 +176,7 @@ def unset_values(keys: tuple[str, ...]) -> None:
     from tasks.params.overrides import reset
 
     root = _root()
-    with workspace_lock(root, "supmer params unset"):
+    with _without_option(), workspace_lock(root, "supmer params unset"):
         before = _active(root)
         nearest = nearest_profile(root, before)
         if nearest is None:
@@ -223,6 +225,15 @@ def diff(first: str | None, second: str | None, *, as_json: bool, settings: tupl
     click.echo(f"{first} → {second or PARAMS_FILE}: {_counted(len(differences))}", err=True)
     for change in differences:
         click.echo(str(change))
+
+
+@contextmanager
+def _without_option() -> Iterator[None]:
+    """Raise an InputError about -S without naming that option, which the user did not write."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError("\n".join(line.removeprefix("-S: ") for line in str(error).splitlines())) from None
 
 
 def _root() -> Path:

@@ -76,12 +76,13 @@ def _split(assignment: str) -> tuple[KeyPath, str]:
     key, equals, text = assignment.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
-        raise InputError(f"-S {assignment}: expected KEY=VALUE, for example -S sample.budget_mb=5")
+        raise InputError(f"-S: {assignment}: expected KEY=VALUE, for example sample.budget_mb=5")
     try:
         group = group_type(value_type(path))
     except KeyError:
         head, _, tail = unknown(path).partition("; ")
-        raise InputError(f"-S: {key}: {head} (got {text})" + (f"; {tail}" if tail else "")) from None
+        value = f" (got {text})" if text else ""
+        raise InputError(f"-S: {key}: {head}{value}" + (f"; {tail}" if tail else "")) from None
     if group is not None:
         keys = ", ".join(group.model_fields)
         raise InputError(f"-S: {key}: a group, set one of its keys ({keys})")

@@ -286,6 +286,7 @@ def test_unset_removes_an_entry_that_no_profile_has(workspace):
 def test_a_refused_setting_is_not_written(workspace):
     before = (workspace / "params.yaml").read_bytes()
     assert "no such file or folder" in refused("set", "seed=43", "acquire.corpus.mine=path:nowhere")
-    assert "unknown key" in refused("set", "sample.budgetmb=5")
-    assert "unknown key" in refused("unset", "sample.budgetmb")
+    assert "sample.budgetmb: unknown key (got 5); did you mean" in refused("set", "sample.budgetmb=5")
+    assert "sample.budgetmb: unknown key; did you mean" in refused("unset", "sample.budgetmb")
+    assert "-S" not in refused("set", "sample.budgetmb=5") + refused("set", "seed") + refused("unset", "nothing")
     assert (workspace / "params.yaml").read_bytes() == before

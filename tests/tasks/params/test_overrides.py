@@ -81,9 +81,9 @@ def test_a_source_survives_as_it_was_typed(params_file, source):
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("seed", "-S seed: expected KEY=VALUE, for example -S sample.budget_mb=5"),
-        ("=3", "-S =3: expected KEY=VALUE, for example -S sample.budget_mb=5"),
-        ("sample..x=3", "-S sample..x=3: expected KEY=VALUE, for example -S sample.budget_mb=5"),
+        ("seed", "-S: seed: expected KEY=VALUE, for example sample.budget_mb=5"),
+        ("=3", "-S: =3: expected KEY=VALUE, for example sample.budget_mb=5"),
+        ("sample..x=3", "-S: sample..x=3: expected KEY=VALUE, for example sample.budget_mb=5"),
         ("sample.budgt_mb=5", "-S: sample.budgt_mb: unknown key (got 5); did you mean sample.budget_mb?"),
         ("budget_mb=5", "-S: budget_mb: unknown key (got 5); did you mean sample.budget_mb?"),
         ("tune.seeds.0=5", "-S: tune.seeds.0: unknown key (got 5); did you mean tune.seeds?"),
