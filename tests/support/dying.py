@@ -13,6 +13,7 @@ import psutil
 
 from flows.server.prefect_home import workspace_tag
 from storage.lockfile import read_pipeline
+from storage.prompts.checkpoints import last_checkpoint
 from support.following import WEB
 
 KILLED = Path(__file__).with_name("killed.py")
@@ -45,6 +46,11 @@ def kill_when(ready, workspace, *arguments):
     os.killpg(process.pid, signal.SIGKILL)
     output, _ = process.communicate()
     assert process.returncode == -signal.SIGKILL, f"it ended before the moment came: {output}"
+
+
+def checkpoint_steps(folders):
+    """Return the step of the last checkpoint in each of the folders that has one."""
+    return [checkpoint.step for folder in folders if (checkpoint := last_checkpoint(folder)[0])]
 
 
 def processes_of(root):

@@ -8,17 +8,29 @@ import pyarrow as pa
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
+from storage import paths
 from storage.parquet import write_shard
 from storage.tables.cluster_tables import CENTROID_VECTORS, centroids_schema
 from storage.vectors.sentence_vectors import vector_array
 from support import tiny_tokenizers
 from support.task_tables import write_tasks
+from support.vector_corpus import Corpus
+from support.workspaces import Workspace, lay_out
 from tasks.metatrain.training import Job
 from tasks.metatrain.variants import trainings
 from tasks.params.learning_schema import MetatrainParams
 
 WIDTH = 16
 COUNTS = {"sp-next": 6, "sp-cluster": 6, "mc-next": 6, "ss": 6}
+RUN_SETTINGS = (  # of a short training by `supmer run`
+    "metatrain.template=sentinel",
+    "metatrain.prompt_tokens=3",
+    "metatrain.steps=24",
+    "metatrain.validate_every=12",
+    "metatrain.checkpoint_steps=4",
+    "metatrain.max_length=64",
+    "metatrain.regularizer.rank=4",
+)
 
 
 def save_models(folder):
@@ -51,6 +63,26 @@ def write_centroids(folder, clusters=20):
     columns = [["ss"] * clusters, list(range(clusters)), sizes, sizes, [[]] * clusters, column, column]
     table = pa.table(columns, schema=schema)
     write_shard(folder / "centroids.parquet", schema, [table], {"stage": "cluster"}, vectors=CENTROID_VECTORS)
+
+
+def workspace_of(stage, folder, api):
+    """Return a workspace for real runs in `folder` whose only stage is `stage`, with models but no data."""
+    root, models = folder / "workspace", save_models(folder / "models")
+    root.mkdir()
+    lay_out(root, models, [stage])
+    Corpus(root, {}).link_models(models)
+    workspace = Workspace(root, api)
+    workspace.git("init", "--quiet")
+    return workspace
+
+
+def training_workspace(folder, api):
+    """Return a workspace for real runs whose only stage is metatrain, with what earlier stages would have left."""
+    workspace = workspace_of("metatrain", folder, api)
+    for split in ("train", "validation"):
+        write_tasks(workspace.root / paths.TASKS, COUNTS, split)
+    write_centroids(workspace.root / paths.CENTROIDS)
+    return workspace
 
 
 def furnish(root, support=4, query=4):

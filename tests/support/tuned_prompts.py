@@ -13,6 +13,7 @@ from storage.vectors.sentence_vectors import model_hash
 from support.tiny_tokenizers import unigram
 
 WIDTH = 16
+TEXTS = ["the river and the city council", "winter morning", "music of the garden, a letter: yes", "no"]
 SENTIMENT = {
     "dataset": "movies",
     "fields": ["text"],

@@ -13,9 +13,8 @@ from storage.hashing import file_hash
 from storage.prompts.prompt_artifact import PromptArtifact, write_prompt
 from storage.sources.source import AcquiredSource, SourceFile, write_manifest
 from support import tiny_tokenizers
-from support.training_room import save_models
+from support.training_room import save_models, workspace_of
 from support.vector_corpus import Corpus
-from support.workspaces import Workspace, lay_out
 from tasks.tune import stage as tune_stage
 
 WIDTH = 16
@@ -60,17 +59,13 @@ def tuning_corpus(root, furniture, tune, sets=("first",), metatrain=None):
 
 def tuning_workspace(folder, api, sets, prompts=()):
     """Return a workspace for real runs whose only stage is tune, with what earlier stages would have left."""
-    root, models = folder / "workspace", save_models(folder / "models")
-    root.mkdir()
-    lay_out(root, models, ["tune"])
-    Corpus(root, {}).link_models(models)
+    workspace = workspace_of("tune", folder, api)
+    root = workspace.root
     write_sets(root / "sets", sets)
     link_sets(root, root / "sets", sets)
     (root / paths.PROMPTS).mkdir(parents=True)
     for seed, name in enumerate(prompts):
         write_learned(root / paths.PROMPTS / name, 3, seed, regularized=name == "supmer")
-    workspace = Workspace(root, api)
-    workspace.git("init", "--quiet")
     return workspace
 
 

@@ -5,20 +5,9 @@ import json
 import pytest
 
 from supmer import PromptedClassifier
-from support.tuned_prompts import save_backbone, save_prompt
+from support.tuned_prompts import TEXTS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-TEXTS = ["the river and the city council", "winter morning", "music of the garden, a letter: yes", "no"]
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return save_backbone(tmp_path_factory.mktemp("backbone") / "t5")
-
-
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory, backbone):
-    return save_prompt(tmp_path_factory.mktemp("prompts") / "tuned", backbone)
 
 
 @pytest.fixture

@@ -17,17 +17,11 @@ from model.t5.backbone import backbone_of
 from model.text.tokenized_tasks import Example
 from storage.prompts.prompt_artifact import read_prompt
 from supmer import PromptedClassifier
-from support.tuned_prompts import PAIR, WIDTH, acquire_backbone, change_config, save_backbone, save_prompt
+from support.tuned_prompts import PAIR, TEXTS, WIDTH, acquire_backbone, change_config, save_backbone, save_prompt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TEXTS = ["the river and the city council", "winter morning", "music of the garden, a letter: yes", "no"]
 ODD = PAIR | {"fields": ["a.b", "2"], "template": "{{yes}} {a.b} 'no' {2} Answer: <X>"}
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return save_backbone(tmp_path_factory.mktemp("backbone") / "t5")
 
 
 @pytest.fixture

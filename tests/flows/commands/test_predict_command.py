@@ -11,21 +11,9 @@ import pytest
 
 from flows.commands import predict
 from supmer import PromptedClassifier
-from support.tuned_prompts import PAIR, acquire_backbone, save_backbone, save_prompt
+from support.tuned_prompts import PAIR, TEXTS, acquire_backbone, save_backbone, save_prompt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-TEXTS = ["the river and the city council", "winter morning", "music of the garden, a letter: yes", "no"]
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return save_backbone(tmp_path_factory.mktemp("backbone") / "t5")
-
-
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory, backbone):
-    return save_prompt(tmp_path_factory.mktemp("prompts") / "tuned", backbone)
 
 
 @pytest.fixture(scope="module")

@@ -3,21 +3,11 @@
 import orjson
 import pytest
 
-from storage.prompts.checkpoints import last_checkpoint
-from support.dying import kill_when
-from support.task_tables import write_tasks
-from support.training_room import COUNTS, save_models, write_centroids
-from support.vector_corpus import Corpus
-from support.workspaces import Workspace, lay_out
+from support.dying import checkpoint_steps, kill_when
+from support.training_room import RUN_SETTINGS, training_workspace
 
 SETTINGS = (
-    "metatrain.template=sentinel",
-    "metatrain.prompt_tokens=3",
-    "metatrain.steps=24",
-    "metatrain.validate_every=12",
-    "metatrain.checkpoint_steps=4",
-    "metatrain.max_length=64",
-    "metatrain.regularizer.rank=4",
+    *RUN_SETTINGS,
     "metatrain.variants=[supmer, without-mgr]",
     "tune.methods=[pt, supmer, without-mgr]",
 )
@@ -27,16 +17,7 @@ PROMPT = "artifacts/prompt/supmer/prompt.safetensors"
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory, prefect_api):
     """A workspace whose only stage is metatrain, with what earlier stages would have left."""
-    root = tmp_path_factory.mktemp("metatrain")
-    models = save_models(tmp_path_factory.mktemp("models"))
-    lay_out(root, models, ["metatrain"])
-    Corpus(root, {}).link_models(models)
-    for split in ("train", "validation"):
-        write_tasks(root / "data/tasks", COUNTS, split)
-    write_centroids(root / "data/clusters/centroids")
-    workspace = Workspace(root, prefect_api)
-    workspace.git("init", "--quiet")
-    return workspace
+    return training_workspace(tmp_path_factory.mktemp("metatrain"), prefect_api)
 
 
 def test_after_kill_9_in_mid_training_the_prompt_is_the_same_byte_for_byte(furnished):
@@ -44,13 +25,8 @@ def test_after_kill_9_in_mid_training_the_prompt_is_the_same_byte_for_byte(furni
     assert "held-out loss" in told
     whole = {path.name: path.read_bytes() for path in (furnished.root / PROMPT).parent.iterdir()}
     work = furnished.root / ".supmer/shards/metatrain/checkpoints"
-
-    def has_checkpoint():
-        return any(last_checkpoint(folder)[0] for folder in work.glob("*"))
-
-    kill_when(has_checkpoint, furnished, "run", "--force", "metatrain")
-    found = [one.step for folder in work.glob("*") if (one := last_checkpoint(folder)[0])]
-    left = [step for step in found if 0 < step < 24]  # one of the variants may just have ended
+    kill_when(lambda: any(checkpoint_steps(work.glob("*"))), furnished, "run", "--force", "metatrain")
+    left = [step for step in checkpoint_steps(work.glob("*")) if 0 < step < 24]  # a variant may just have ended
     assert left
     output = furnished.run("run", "--force", "metatrain")
     assert all(f": continuing from step {step}\n" in output for step in left)

@@ -6,40 +6,19 @@ import time
 
 import pytest
 
-from storage.prompts.checkpoints import last_checkpoint
-from support.dying import wait_until_gone
-from support.task_tables import write_tasks
-from support.training_room import COUNTS, save_models, write_centroids
-from support.vector_corpus import Corpus
-from support.workspaces import BIN, Workspace, lay_out
+from support.dying import checkpoint_steps, wait_until_gone
+from support.training_room import RUN_SETTINGS, training_workspace
+from support.workspaces import BIN
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = (
-    "metatrain.template=sentinel",
-    "metatrain.prompt_tokens=3",
-    "metatrain.steps=24",
-    "metatrain.validate_every=12",
-    "metatrain.checkpoint_steps=4",
-    "metatrain.max_length=64",
-    "metatrain.regularizer.rank=4",
-    "metatrain.variants=[supmer]",
-    "tune.methods=[pt, supmer]",
-)
+SETTINGS = (*RUN_SETTINGS, "metatrain.variants=[supmer]", "tune.methods=[pt, supmer]")
 
 
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory, prefect_api):
     """A workspace whose only stage is metatrain, with what earlier stages would have left."""
-    root = tmp_path_factory.mktemp("nodes")
-    models = save_models(tmp_path_factory.mktemp("models"))
-    lay_out(root, models, ["metatrain"])
-    Corpus(root, {}).link_models(models)
-    for split in ("train", "validation"):
-        write_tasks(root / "data/tasks", COUNTS, split)
-    write_centroids(root / "data/clusters/centroids")
-    workspace = Workspace(root, prefect_api)
-    workspace.git("init", "--quiet")
+    workspace = training_workspace(tmp_path_factory.mktemp("nodes"), prefect_api)
     workspace.run("params", "set", *SETTINGS)
     return workspace
 
@@ -57,13 +36,12 @@ def start_run(workspace, address):
 
 
 def await_checkpoint(workspace, *processes):
-    """Wait until a training has left a checkpoint, and return its step."""
+    """Wait until a training has left a checkpoint after its start."""
     work = workspace.root / ".supmer/shards/metatrain/checkpoints"
     deadline = time.monotonic() + 200
     while time.monotonic() < deadline and all(process.poll() is None for process in processes):
-        steps = [found.step for folder in work.glob("*") if (found := last_checkpoint(folder)[0]) and found.step > 0]
-        if steps:
-            return max(steps)
+        if any(checkpoint_steps(work.glob("*"))):
+            return
         time.sleep(0.05)
     raise AssertionError([process.communicate()[0] for process in processes if process.poll() is not None])
 

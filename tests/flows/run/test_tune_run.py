@@ -3,8 +3,7 @@
 import orjson
 import pytest
 
-from storage.prompts.checkpoints import last_checkpoint
-from support.dying import kill_when
+from support.dying import checkpoint_steps, kill_when
 from support.tuning_room import tuning_workspace
 
 SETS = ("movies", "products", "editorials", "tweets")
@@ -46,12 +45,8 @@ def test_after_kill_9_in_mid_tuning_the_prompts_are_the_same_byte_for_byte(furni
     whole = prompts(furnished)
     assert {name.partition("/")[0] for name in whole} == {"prefix-tuning", "pt", "supmer"}
     work = furnished.root / ".supmer/shards/tune/checkpoints"
-
-    def has_checkpoint():
-        return any(last_checkpoint(folder)[0] for folder in work.glob("*/0"))
-
-    kill_when(has_checkpoint, furnished, "run", "--force", "tune")
-    left = [found.step for folder in work.glob("*/0") if (found := last_checkpoint(folder)[0])]
+    kill_when(lambda: checkpoint_steps(work.glob("*/0")), furnished, "run", "--force", "tune")
+    left = checkpoint_steps(work.glob("*/0"))
     assert left
     output = furnished.run("run", "--force", "tune")
     assert all(f": continuing from step {step}\n" in output for step in left)

@@ -8,11 +8,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from storage.errors import InputError
 from storage.prompts.prompt_artifact import read_prompt
 from supmer import PromptedClassifier
-from support.tuned_prompts import PAIR, SENTIMENT, acquire_backbone, change_config, save_backbone, save_prompt
+from support.tuned_prompts import PAIR, SENTIMENT, TEXTS, acquire_backbone, change_config, save_backbone, save_prompt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-TEXTS = ["the river and the city council", "winter morning", "music of the garden, a letter: yes", "no"]
 
 
 @pytest.fixture(scope="module")
