@@ -128,11 +128,13 @@ def _read(options: dict[str, Any], words: dict[str, str] | None, params: Params)
 
 
 def _check(root: Path, params: Params, options: dict[str, Any], plain: LabeledDataset) -> None:
-    """Raise InputError for what can be seen without a model: too few examples, a start that is not there."""
+    """Raise InputError for what can be seen without torch: too few examples, a start or backbone that is not there."""
     from tasks.labeled.dataset import few_shot_split
-    from tasks.own_examples.options import check_start
+    from tasks.own_examples.options import check_backbone, check_start
 
     check_start(_row(options), options["prompt"], root / paths.PROMPTS, len(plain.form.fields))
+    if options["backbone"] is None:
+        check_backbone(root / paths.BACKBONE, options["prompt"])
     for seed in options["seeds"] or params.tune.seeds:
         few_shot_split(plain, options["shots"] or params.tune.shots, seed)
 

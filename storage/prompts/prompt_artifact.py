@@ -8,6 +8,7 @@ README.md                 the model card
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,20 @@ def read_tensors(path: Path) -> dict[str, Array]:
         if value.dtype != np.float32 or not np.isfinite(value).all():
             raise InputError(f"{path}: {name} should hold finite float32 numbers")
     return tensors
+
+
+def refuse_other_backbone(about: dict[str, Any], where: str, backbone: Mapping[str, str]) -> None:
+    """Raise InputError, beginning with `where`, if config.json says that a prompt was learned for another backbone.
+
+    Args:
+        about: the prompt's config.json; an imported prompt may know its backbone only by name, or not at all.
+        where: the prompt's place.
+        backbone: the backbone that is there, its `source` and `hash`.
+    """
+    learned = about.get("backbone")
+    if isinstance(learned, dict) and learned.get("hash") and learned["hash"] != backbone["hash"]:
+        raise InputError(
+            f"{where}: was learned for {learned.get('source')} ({str(learned['hash'])[:12]}), the backbone here is "
+            f"{backbone['source']} ({backbone['hash'][:12]}): give a prompt that was learned for this backbone, or set "
+            "acquire.backbone to the other"
+        )

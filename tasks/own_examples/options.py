@@ -14,7 +14,9 @@ from model.text.tokenization import TemplateTokenizer
 from storage import paths
 from storage.counts import counted
 from storage.errors import InputError
-from storage.prompts.prompt_artifact import PROMPT, read_prompt
+from storage.prompts.prompt_artifact import PROMPT, read_prompt, refuse_other_backbone
+from storage.sources.source import read_manifest
+from storage.vectors.sentence_vectors import model_hash
 from tasks.methods import METHODS
 from tasks.params.learning_schema import SEEDS
 
@@ -91,6 +93,19 @@ def check_start(method: str, prompt: Path | None, prompts: Path, fields: int) ->
         learned_folder(method, prompts, fields)
     else:
         refuse_shipped(method)
+
+
+def check_backbone(output: Path, prompt: Path | None) -> None:
+    """Raise InputError if there is no backbone, or the prompt that the user named was learned for another.
+
+    Args:
+        output: the output of `acquire` that holds the backbone.
+        prompt: the folder of the prompt, if there is one.
+    """
+    source = read_manifest(output)[0]
+    if prompt is not None:
+        backbone = {"source": source.spec.partition("#")[0], "hash": model_hash(source)}
+        refuse_other_backbone(read_prompt(prompt).about, str(prompt), backbone)
 
 
 def refuse_shipped(method: str) -> None:

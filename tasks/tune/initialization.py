@@ -13,7 +13,7 @@ from model.t5.backbone import Backbone
 from model.tuning.official import regularizer_of
 from model.tuning.runs import Network, Regularizer
 from storage.errors import InputError
-from storage.prompts.prompt_artifact import PromptArtifact, read_prompt, theta_hash, write_prompt
+from storage.prompts.prompt_artifact import PromptArtifact, read_prompt, refuse_other_backbone, theta_hash, write_prompt
 from tasks.cards.tuned_card import tuned_card
 from tasks.methods import METHODS
 
@@ -100,10 +100,4 @@ def refuse_misfit(artifact: PromptArtifact, where: str, width: int, backbone: di
             f"{where}: its rows have {own} numbers, the backbone {backbone['source']} takes {width}: "
             "give a prompt that was learned for this backbone"
         )
-    learned = artifact.about.get("backbone")
-    # An imported prompt may know its backbone only by name, or not at all.
-    if isinstance(learned, dict) and learned.get("hash") and learned["hash"] != backbone["hash"]:
-        raise InputError(
-            f"{where}: was learned for {learned.get('source')} ({str(learned['hash'])[:12]}), the backbone here is "
-            f"{backbone['source']} ({backbone['hash'][:12]}): a prompt fits the backbone it was learned for"
-        )
+    refuse_other_backbone(artifact.about, where, backbone)

@@ -97,9 +97,14 @@ def test_the_readme_starts_from_it_in_ten_lines_of_python(capsys):
     assert predictions.count("Prediction(label='") == 2
 
 
-def test_a_shipped_prompt_of_another_backbone_is_refused_in_one_line(room, models, command_line):
+def test_without_its_backbone_it_is_refused_in_one_line_before_torch_is_needed(room, models, monkeypatch, command_line):
+    monkeypatch.setattr("flows.commands.tune._own", None)  # where torch is imported
+    command = ("tune", "--prompt", f"prompts/{NAME}", "--data", "my.csv", "--output", "mine")
     shutil.rmtree(room / "data")
+    code, _, err = command_line(*command)
+    assert (code, err.count("\n"), "run `supmer run acquire`" in err) == (2, 1, True), err
     acquire_backbone(room, models[1])
-    data = ("--data", "my.csv", "--output", "mine")
-    code, _, err = command_line("tune", "--prompt", f"prompts/{NAME}", *data)
-    assert (code, err.count("\n"), "was learned for" in err) == (2, 1, True), err
+    code, _, err = command_line(*command)
+    assert (code, err.count("\n")) == (2, 1), err
+    assert f"was learned for path:{models[0]} (" in err
+    assert f"the backbone here is path:{models[1]} (" in err
