@@ -137,7 +137,8 @@ def _list(pipeline: Pipeline, *, as_json: bool) -> None:
         listed = [dict(zip(("path", "stage", "size", "md5"), row, strict=True)) for row in rows]
         click.echo(json.dumps(listed, indent=2))
         return
-    for line in table(("artifact", "stage", "size", "md5"), rows, (False, False, True, False)):
+    shown = [(path, stage, "–" if taken is None else taken, md5) for path, stage, taken, md5 in rows]
+    for line in table(("artifact", "stage", "size", "md5"), shown, (False, False, True, False)):
         click.echo(line)
 
 

@@ -15,7 +15,7 @@ import click
 
 from flows.options import precision_option
 from flows.workspace import silence
-from storage.counts import speed
+from storage.counts import counted, speed
 from storage.errors import InputError
 from storage.records.formats import CSV, JSON_LINES, NAMES, PARQUET
 from storage.signs_of_life import doing
@@ -128,7 +128,9 @@ def command(
     from storage.records.answers import writing_answers
 
     with _writing(output) as stream, writing_answers(stream, form) as write:
-        _predict(classifier, wanted, stream, write)
+        labeled = _predict(classifier, wanted, stream, write)
+    if output is not None and labeled:
+        click.echo(f"{output}: {counted(labeled, 'answer')}", err=True)
 
 
 def _fields(prompt: Path, text: tuple[str, ...]) -> tuple[str, ...]:
@@ -182,7 +184,8 @@ def _writing(output: Path | None) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _predict(classifier: PromptedClassifier, wanted: Wanted, stream: IO[bytes], write: Write) -> None:
+def _predict(classifier: PromptedClassifier, wanted: Wanted, stream: IO[bytes], write: Write) -> int:
+    """Label the rows and return their number."""
     progress = _Progress(wanted.data)
     for block in _blocks(_rows(wanted, progress.read), wanted.block):
         predictions = classifier.predict([row.texts for row in block])
@@ -192,14 +195,15 @@ def _predict(classifier: PromptedClassifier, wanted: Wanted, stream: IO[bytes], 
     if not progress.done:
         where = STANDARD_INPUT if wanted.data == "-" else wanted.data
         click.echo(f"{where}: is empty: nothing to label", err=True)
+    return progress.done
 
 
-def _rows(wanted: Wanted, counted: Counted) -> Iterator[UnlabeledRow]:
+def _rows(wanted: Wanted, note_bytes: Counted) -> Iterator[UnlabeledRow]:
     from storage.records.unlabeled_texts import Fields, read_file, read_stream
 
     fields = Fields(wanted.fields, wanted.keep)
     if wanted.data != "-":
-        return read_file(Path(wanted.data), fields, wanted.input_format, counted)
+        return read_file(Path(wanted.data), fields, wanted.input_format, note_bytes)
     if wanted.input_format == PARQUET:
         raise InputError("--input-format parquet: a stream cannot be Parquet: name the file with --data")
     return read_stream(sys.stdin.buffer, STANDARD_INPUT, fields, wanted.input_format)

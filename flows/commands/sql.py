@@ -73,7 +73,7 @@ def _list_views(views: list[ViewSummary], form: str) -> None:
     rows = [
         (
             view.name,
-            view.rows if view.shards else None,
+            view.rows if view.shards else None if form == "csv" else "–",
             view.shards,
             view.stage,
             ", ".join(f"{name} {kind.lower()}" for name, kind in view.columns.items())

@@ -25,7 +25,7 @@ class Fields:
 
     def expected(self) -> Expected:
         """Return the requirements on every record."""
-        advice = "give each row one, or name another"
+        advice = "name yours with --text, or give each row one"
         return Expected((*self.texts, *self.others), advice=advice, longest_line=LONGEST, longest_row=LONGEST)
 
 

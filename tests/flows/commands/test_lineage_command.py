@@ -73,7 +73,7 @@ def test_an_input_that_was_remade_since_is_pointed_out(supmer, workspace):
 def test_without_argument_artifacts_are_listed(supmer):
     _, out, _ = supmer("lineage")
     assert re.search(r"^data/corpus/documents +sample +\S+ kB +[0-9a-f]{32}\.dir$", out, re.MULTILINE)
-    assert re.search(r"^data/prompt +metatrain +NULL +not made yet$", out, re.MULTILINE)
+    assert re.search(r"^data/prompt +metatrain +– +not made yet$", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

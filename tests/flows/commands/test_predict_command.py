@@ -129,7 +129,7 @@ def test_a_template_of_two_texts_takes_two_fields(supmer, tmp_path, backbone):
 
 def test_the_output_file_is_whole_or_absent(supmer, tmp_path, expected):
     (tmp_path / "new.txt").write_text("\n".join(TEXTS))
-    assert supmer("--data", "new.txt", "--output", "out/labels.jsonl") == (0, [], "")
+    assert supmer("--data", "new.txt", "--output", "out/labels.jsonl") == (0, [], "out/labels.jsonl: 4 answers\n")
     assert [json.loads(line) for line in (tmp_path / "out/labels.jsonl").read_text().splitlines()] == as_lines(expected)
     (tmp_path / "bad.txt").write_text("\n".join([*TEXTS, "", "more"]))
     code, _, said = supmer("--data", "bad.txt", "--output", "out/bad.jsonl")
@@ -144,7 +144,7 @@ def test_answers_can_be_csv_by_option_or_by_name(supmer, tmp_path, expected, arg
     (tmp_path / "new.jsonl").write_text(json_lines(rows))
     kept = ["--keep", "id", "--keep", "tags"]
     code, lines, said = supmer("--data", "new.jsonl", *kept, *arguments, parse=str)
-    assert (code, said) == (0, "")
+    assert (code, said) == (0, "labels.csv: 4 answers\n" if "--output" in arguments else "")
     if "--output" in arguments:
         lines = (tmp_path / "labels.csv").read_text().splitlines()
     read = list(csv.DictReader(lines))
@@ -178,7 +178,10 @@ def test_fields_that_only_some_rows_have_need_json_lines(supmer, tmp_path, form)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data", "new.csv"], "no column 'text' (found: Text, id): give each row one, or name another; did you mean"),
+        (
+            ["--data", "new.csv"],
+            "no column 'text' (found: Text, id): name yours with --text, or give each row one; did you mean",
+        ),
         (["--data", "new.csv", "--text", "Text", "--keep", "Id"], "no column 'Id' (found: Text, id)"),
         (["--data", "new.csv", "--text", "Text", "--backbone", "none"], "none: no such folder"),
         (["--data", "none.csv"], "none.csv: no such file"),
