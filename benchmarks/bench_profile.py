@@ -80,6 +80,7 @@ def sections(profile: str, steps: int, seeds: int) -> dict[str, Any]:
     metatrain, tune = params["metatrain"], params["tune"]
     metatrain |= {"steps": min(steps, metatrain["steps"]), "validate_every": min(steps, metatrain["validate_every"])}
     metatrain["warmup_steps"] = min(steps, metatrain["warmup_steps"])
+    metatrain["plain_steps"] = min(steps // 2, metatrain["plain_steps"])
     tune["seeds"] = tune["seeds"][:seeds]
     return params
 

@@ -185,7 +185,10 @@ def _declared_stage(name: str, stage: Mapping[str, Any]) -> DeclaredStage:
 
 def _locked_stage(name: str, stage: Mapping[str, Any]) -> LockedStage:
     def paths(key: str) -> tuple[LockedPath, ...]:
-        for entry in stage.get(key) or ():
+        entries = stage.get(key) or ()
+        if not isinstance(entries, list | tuple):
+            raise _cut_short(name)
+        for entry in entries:
             whole = isinstance(entry, dict) and isinstance(entry.get("path"), str)
             if not whole or not isinstance(entry.get("md5", ""), str):  # a hash cut to its first digits is a number
                 raise _cut_short(name)
@@ -197,11 +200,17 @@ def _locked_stage(name: str, stage: Mapping[str, Any]) -> LockedStage:
                 entry.get("size"),
                 entry.get("nfiles"),
             )
-            for entry in stage.get(key) or ()
+            for entry in entries
         )
 
-    parameters = {key: value for file in (stage.get("params") or {}).values() for key, value in file.items()}
-    return LockedStage(name, paths("deps"), paths("outs"), parameters)
+    return LockedStage(name, paths("deps"), paths("outs"), _locked_parameters(name, stage.get("params") or {}))
+
+
+def _locked_parameters(stage: str, files: Any) -> dict[str, Any]:
+    """Return the parameters of all files together; raise InputError if they are no mappings."""
+    if not isinstance(files, dict) or not all(isinstance(file, dict) for file in files.values()):
+        raise _cut_short(stage)
+    return {key: value for file in files.values() for key, value in file.items()}
 
 
 def _cut_short(stage: str) -> InputError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -93,6 +94,7 @@ def _count(things: Collection[Any], name: str) -> str:
 
 
 def _in_cache(repo: Any, stage: Any, back: Collection[str], *, changed: bool) -> bool:
+    _remove_empty_entries(Path(repo.stage_cache.cache_dir))
     with dvc_errors():
         if any(not dep.exists and (changed or str(dep) not in back) for dep in stage.deps):
             return False
@@ -107,6 +109,13 @@ def _in_cache(repo: Any, stage: Any, back: Collection[str], *, changed: bool) ->
         except RunCacheNotFoundError:
             return False
     return True
+
+
+def _remove_empty_entries(run_cache: Path) -> None:
+    """Remove the empty folders of DVC's cache of runs, which a kill may leave: DVC fails when it finds one."""
+    for folder in run_cache.glob("*/*"):
+        with suppress(OSError):  # it has an entry
+            folder.rmdir()
 
 
 def _not_run_yet(root: Path, stage: Any) -> Reason:

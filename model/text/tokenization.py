@@ -200,8 +200,8 @@ def _tokens_within(offsets: Sequence[Span], span: Span) -> list[int]:
     return [position for position, (first, last) in enumerate(offsets) if start <= first < last <= end]
 
 
-def _placeholder(names: dict[str, object], where: str) -> str:
-    for name in _PLACEHOLDERS:
+def _placeholder(names: object, where: str) -> str:
+    for name in _PLACEHOLDERS if isinstance(names, dict) else ():
         token = names.get(name)
         content = token.get("content") if isinstance(token, dict) else token
         if isinstance(content, str) and content:

@@ -186,19 +186,16 @@ def metatrain(plan: Plan, *, keeps_graph: bool = True) -> Work:
     every = trained(plan.params)
     for training in every:
         length = row_length(plan, training)
-        read, spent = _step(plan, training, length, keeps_graph=keeps_graph)
+        read, spent = _steps(plan, training, length, keeps_graph=keeps_graph)
+        lines.append(_line(training, read, sum(spent.values()), length))
         validations = 1 + math.ceil(training.steps / training.validate_every)
         tasks = plan.params.materialize.validation_tasks * validations
         asked = tasks * plan.params.materialize.query_size * (1 if training.plain else 2)
-        inner = 0 if training.plain else tasks * plan.params.materialize.support_size
-        spent = {kind: amount * training.steps for kind, amount in spent.items()}
+        inner = 0 if training.plain else tasks * _inner_rows(plan, training)
         spent[FORWARD] = spent.get(FORWARD, 0) + plan.backbone.operations(asked, length)
         spent[PASS] = spent.get(PASS, 0) + 2 * plan.backbone.operations(inner, length)
         operations = {kind: operations[kind] + spent.get(kind, 0) for kind in operations}
-        tokens += read * training.steps + (asked + inner) * length
-        of_step = sum(_step(plan, training, length, keeps_graph=keeps_graph)[1].values())
-        size = f"{read:,.0f} tokens and {of_step / 1e12:,.2f} TFLOP"
-        lines.append(f"{training.variant}: {training.steps:,} steps of {size}, rows of {length:.0f}")
+        tokens += read + (asked + inner) * length
     lines.append("a backward pass as many operations as a forward pass (weights are frozen), the Hessian three times")
     disk = len(every) * (plan.params.metatrain.prompt_tokens * plan.backbone.width * 4 * 5 + 2e6)
     return Work(
@@ -206,19 +203,50 @@ def metatrain(plan: Plan, *, keeps_graph: bool = True) -> Work:
     )
 
 
-def _step(plan: Plan, training: Training, length: float, *, keeps_graph: bool) -> tuple[float, dict[str, float]]:
-    """Return the tokens and the operations by kind of one step."""
-    sizes, tasks, shape = plan.params.materialize, training.tasks_per_batch, plan.backbone
-    support, query = tasks * sizes.support_size, tasks * sizes.query_size
-    if training.plain:
-        return (support + query) * length, {PASS: 2 * shape.operations(support + query, length)}
+def _line(training: Training, read: float, operations: float, length: float) -> str:
+    """Return what is assumed of a training: the size of a step on average, and of a row."""
+    first = 0 if training.plain else min(training.plain_steps, training.steps)
+    plain = f", the first {first:,} of them plain" if first else ""
+    size = f"{read / training.steps:,.0f} tokens and {operations / training.steps / 1e12:,.2f} TFLOP"
+    return f"{training.variant}: {training.steps:,} steps{plain}, of {size}, rows of {length:.0f}"
+
+
+def _inner_rows(plan: Plan, training: Training) -> int:
+    """Return the rows of a support set that the inner steps of a task read, one after the other."""
+    support = plan.params.materialize.support_size
+    return training.inner_steps * (min(support, training.inner_batch) if training.inner_batch else support)
+
+
+def _steps(plan: Plan, training: Training, length: float, *, keeps_graph: bool) -> tuple[float, dict[str, float]]:
+    """Return the tokens and the operations by kind of all steps, plain ones first."""
+    first = training.steps if training.plain else min(training.plain_steps, training.steps)
+    plain_read, plain = _plain_step(plan, training, length)
+    read, spent = _bilevel_step(plan, training, length, keeps_graph=keeps_graph)
+    later = training.steps - first
+    kinds = {kind: first * plain.get(kind, 0) + later * spent.get(kind, 0) for kind in {*plain, *spent}}
+    return first * plain_read + later * read, kinds
+
+
+def _plain_step(plan: Plan, training: Training, length: float) -> tuple[float, dict[str, float]]:
+    """Return the tokens and the operations of a step on support and query examples alike."""
+    sizes = plan.params.materialize
+    rows = training.tasks_per_batch * (sizes.support_size + sizes.query_size)
+    return rows * length, {PASS: 2 * plan.backbone.operations(rows, length)}
+
+
+def _bilevel_step(
+    plan: Plan, training: Training, length: float, *, keeps_graph: bool
+) -> tuple[float, dict[str, float]]:
+    """Return the tokens and the operations by kind of a step of the paper's objective."""
+    tasks, shape = training.tasks_per_batch, plan.backbone
+    query = tasks * plan.params.materialize.query_size
     mixed = query * (2 if training.augmentation != "none" else 1)
     encoded = shape.encoder_operations(mixed * length, length) + shape.decoder_operations(query, length)
     passes = 2 if training.similarity_at == "theta" else 1
     once = 2 * encoded * passes
-    support = min(support, tasks * training.inner_batch) if training.inner_batch else support
-    inner = shape.operations(support, length)
-    read = (support * training.inner_steps + mixed * passes) * length
+    support = tasks * _inner_rows(plan, training)
+    read = (support + mixed * passes) * length
+    inner = shape.operations(support / training.inner_steps, length)
     if training.order == 1:
         return read, {PASS: once + 2 * inner * training.inner_steps}
     once += 2 * inner * (training.inner_steps - 1)

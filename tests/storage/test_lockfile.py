@@ -120,7 +120,14 @@ def test_files_that_dvc_ignores_are_left_out(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("stages: [\n", "dvc.lock:2: not valid YAML"), ("- a\n", "a mapping is expected"), ("stages: {a: 1}", "must map")],
+    [
+        ("stages: [\n", "dvc.lock:2: not valid YAML"),
+        ("- a\n", "a mapping is expected"),
+        ("stages: {a: 1}", "must map"),
+        ("stages: {a: {params: {params.yaml: }}}", "its entry of a is damaged"),
+        ("stages: {a: {params: [seed]}}", "its entry of a is damaged"),
+        ("stages: {a: {deps: 3}}", "its entry of a is damaged"),
+    ],
 )
 def test_damaged_lock_is_one_line(tmp_path, content, message):
     (tmp_path / "dvc.yaml").write_text("stages: {}\n")

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from storage.lockfile import cache_folder
 from support.workspaces import Workspace
 
 SENTENCES, METRICS = "data/corpus/sentences/*.parquet", "data/metrics/sample.json"
@@ -63,4 +64,16 @@ def test_a_damaged_file_with_a_new_date_is_not_restored_from_its_damaged_object(
     damage(path, dated=True)
     output = served.run("run")
     assert "its copy in DVC's cache was damaged" in output
+    assert path.read_bytes() == before
+
+
+def test_entries_that_a_kill_left_empty_in_the_cache_of_runs_do_not_stop_the_next_run(served: Workspace):
+    path = chosen(served.root, SENTENCES)
+    before = path.read_bytes()
+    entries = list((cache_folder(served.root).parents[1] / "runs").glob("*/*/*"))
+    assert entries
+    for entry in entries:
+        entry.unlink()
+    (served.root / "dvc.lock").unlink()
+    served.run("run", "sample")
     assert path.read_bytes() == before

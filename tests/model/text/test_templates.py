@@ -213,6 +213,13 @@ class TestTokenization:
         with pytest.raises(InputError, match="cannot be read"):
             TemplateTokenizer.from_folder(tmp_path, 64)
 
+    @pytest.mark.parametrize("settings", ["null", "3.5", '"pad"', "[]"])
+    def test_settings_of_a_tokenizer_that_are_no_mapping_are_refused_in_one_line(self, tiny_models, tmp_path, settings):
+        (tmp_path / "tokenizer.json").write_bytes((tiny_models / "backbone" / "tokenizer.json").read_bytes())
+        (tmp_path / "tokenizer_config.json").write_text(settings)
+        with pytest.raises(InputError, match="give it a pad token"):
+            TemplateTokenizer.from_folder(tmp_path, 64)
+
     def test_the_sentinel_form_needs_a_tokenizer_with_the_sentinel(self, tiny_models):
         writer = TemplateTokenizer.from_folder(tiny_models / "backbone", 64)
         writer.require("instruction")

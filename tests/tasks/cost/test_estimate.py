@@ -93,6 +93,16 @@ def test_the_second_order_costs_half_as_much_again_as_the_first():
     assert second / first == pytest.approx(1.5, rel=0.05)
 
 
+def test_plain_steps_cost_less_than_those_of_the_second_order():
+    none, half, every = (
+        metatrain(plan_of(profile("official-code", "metatrain.order=2", f"metatrain.plain_steps={steps}"), None))
+        for steps in (0, 50_000, 100_000)
+    )
+    assert every.all_operations < 0.6 * none.all_operations
+    assert half.all_operations == pytest.approx((none.all_operations + every.all_operations) / 2, rel=1e-3)
+    assert "the first 50,000 of them plain" in half.assumptions[0]
+
+
 def test_bfloat16_takes_effect_where_a_parameter_asks_for_it():
     low, full = (
         cost(profile("paper-t5-base", f"metatrain.precision={name}"))["metatrain"] for name in ("auto", "float32")
