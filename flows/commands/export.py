@@ -61,6 +61,9 @@ def command(
     tokens, width = adapter.prompt.shape
     click.echo(f"{folder}: a PEFT adapter of {counted(tokens, 'token')}, width {width}, for {adapter.base}")
     if repository is not None:
+        if adapter.names_a_folder:
+            what = f"the adapter names its model by a folder of this machine, {adapter.base}"
+            click.echo(f"warning: {what}: others need --backbone NAME, its name on the hub", err=True)
         click.echo(f"pushed: {push_to_hub(folder, repository, private=private)}")
 
 

@@ -36,6 +36,11 @@ class Adapter:
     revision: str | None = None
     about: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def names_a_folder(self) -> bool:
+        """True if the base model is a folder, relative to the adapter's, and not a name on the hub."""
+        return self.base.startswith(".")
+
 
 def write_adapter(folder: Path, adapter: Adapter, card: str) -> None:
     """Write the folder of an adapter; the same content gives the same bytes."""

@@ -76,7 +76,8 @@ def adapter_card(adapter: Adapter, made_for: str, task: "Downstream | None") -> 
         imports, code = _PREDICT_IMPORTS, _PREDICT.format(template=template, labels=labels, example=example)
         note = "Cut texts that are too long before they go into the template: the template itself must stay whole.\n"
     load = _LOAD.format(imports=imports, base=adapter.base, revision=revision)
-    head = f"{_front(adapter)}# Soft prompt for {adapter.base}\n\n{what}\n\n{_table(rows)}"
+    model = made_for.partition(", files ")[0] if adapter.names_a_folder and made_for else adapter.base
+    head = f"{_front(adapter)}# Soft prompt for {model}\n\n{what}\n\n{_table(rows)}"
     return f"{head}\n```python\n{load}{code}```\n\n{note}"
 
 

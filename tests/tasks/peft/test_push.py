@@ -9,8 +9,10 @@ import pytest
 
 from storage.prompts.peft_adapter import Adapter, write_adapter
 from support.hub_api import TOKEN, running_hub
+from support.tuned_prompts import acquire_backbone, save_backbone, save_prompt
 
 PUSH = "import sys, supmer; print(supmer.push_to_hub(sys.argv[1], sys.argv[2], private=True))"
+COMMAND = "import sys; sys.stderr = sys.stdout; from flows.cli import main; main()"
 ERROR = """import sys, supmer
 try:
     supmer.push_to_hub(sys.argv[1], sys.argv[2])
@@ -51,6 +53,17 @@ def test_all_files_of_an_adapter_reach_the_repository(call, hub, adapter):
     assert call(PUSH, adapter, "me/prompt") == f"{hub.address}/me/prompt/commit/{'c' * 40}"
     assert hub.private["me/prompt"]
     assert hub.files["me/prompt"] == {file.name: file.read_bytes() for file in adapter.iterdir()}
+
+
+def test_the_command_exports_and_pushes_and_warns_of_a_model_that_only_this_machine_has(call, hub, tmp_path):
+    root = acquire_backbone(tmp_path / "room", save_backbone(tmp_path / "t5"))
+    save_prompt(root / "prompt", tmp_path / "t5", source="wheel:tiny==1.0")
+    arguments = ("export", "--to", "peft", tmp_path / "out", "--prompt", root / "prompt", "--push", "me/other")
+    out = call(COMMAND, *arguments)
+    assert "warning: the adapter names its model by a folder of this machine, ../t5: others need --backbone NAME" in out
+    assert out.endswith(f"pushed: {hub.address}/me/other/commit/{'c' * 40}")
+    assert hub.files["me/other"] == {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    assert b"# Soft prompt for wheel:tiny==1.0\n" in hub.files["me/other"]["README.md"]
 
 
 def test_what_is_refused_is_one_line(call, adapter):
