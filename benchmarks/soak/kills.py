@@ -29,6 +29,7 @@ DELETED_SHARE = 0.15
 PASSING_SHARE = 0.4
 SLOW_SECONDS = 300  # a run of the tiny profile takes one minute
 STRIKES_IN_A_RUN = 3
+MOST_FAILURES = 3
 
 
 @dataclass
@@ -42,12 +43,15 @@ class Room:
     shards: dict[str, tuple[int, int]] = field(default_factory=dict)
     strikes: int = 0
     events_before: int = 0  # those of earlier runs
+    failures: int = 0  # runs that ended by themselves, and not well
 
 
 def kill_round(rooms: Rooms, name: str, wanted: dict[str, Digests], findings: Findings, strikes: int) -> None:
     """Strike a fresh workspace up to so many times, let it end, and compare every file with those wanted."""
     room = Room(rooms.copy(rooms.fresh, name), wanted, findings, random.Random(name))
     while not _run(room, strikes):
+        if room.failures == MOST_FAILURES:  # the next ones would fail alike
+            return
         _check_kept(room)
         if room.generator.random() < DELETED_SHARE:
             _delete_an_output(room)
@@ -155,6 +159,7 @@ def _ended(room: Room, process: subprocess.Popen[bytes], deadline: float, said: 
     if "Traceback" in text or "this is a bug" in text:
         room.findings.add("tracebacks", f"{room.root.name}: {text[-1500:]}")
     if code not in {0, -signal.SIGKILL}:
+        room.failures += 1
         room.findings.add("lost", f"{room.root.name}: exit code {code}: {text[-800:]}")
     return code == 0
 
