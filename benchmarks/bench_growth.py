@@ -16,7 +16,7 @@ from pathlib import Path
 
 import orjson
 import torch
-from bench_sample import OUTPUTS, texts_of, write_manifest
+from bench_sample import texts_of, write_manifest
 from records import Record
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
@@ -24,7 +24,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, T5Confi
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from stages import silent_stage  # noqa: E402
+from stages import SAMPLED, silent_stage  # noqa: E402
 
 from storage import paths  # noqa: E402
 from storage.hashing import file_hash  # noqa: E402
@@ -40,7 +40,7 @@ SIZES = (10, 100)  # MB of text
 TASKS_PER_MB = 100
 MODELS = [paths.BACKBONE, paths.EMBEDDER]
 STAGES = {
-    "sample": (sample, [paths.CORPUS, paths.FORGOTTEN], OUTPUTS),
+    "sample": (sample, [paths.CORPUS, paths.FORGOTTEN], SAMPLED),
     "embed": (embed, [paths.SENTENCES, *MODELS], [paths.EMBEDDINGS]),
     "cluster": (
         cluster,

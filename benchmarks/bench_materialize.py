@@ -11,10 +11,8 @@ takes back when it needs memory.
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from records import Record
+from watched import Usage, figures_of
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -133,38 +131,10 @@ def run_stage(root: Path, tasks: int, size: int) -> dict[str, float]:
 def measured(root: Path, tasks: int, size: int) -> dict[str, float]:
     """Run the stage in a fresh process; return its figures with the peak memory of the process and its children."""
     command = [sys.executable, __file__, "--once", str(root), "--tasks", str(tasks), "--size", str(size)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
-    peak = {"own": 0, "mapped": 0}
-    cpu: dict[int, float] = {}
-    watcher = threading.Thread(target=_watch, args=(process.pid, peak, cpu))
-    watcher.start()
-    output, _ = process.communicate()
-    watcher.join()
-    if process.returncode:
-        raise SystemExit(process.returncode)
-    figures: dict[str, float] = json.loads(output)
-    workers = sum(seconds for pid, seconds in cpu.items() if pid != process.pid)
-    own = {"workers": workers, "main": cpu.get(process.pid, 0.0)}
-    return figures | {name: value / 1e6 for name, value in peak.items()} | own
-
-
-def _watch(pid: int, peak: dict[str, int], cpu: dict[int, float]) -> None:
-    parent = psutil.Process(pid)
-    try:
-        while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
-            own = mapped = 0
-            for process in [parent, *parent.children(recursive=True)]:
-                try:
-                    memory, times = process.memory_full_info(), process.cpu_times()
-                except psutil.Error:
-                    continue
-                cpu[process.pid] = times.user + times.system
-                own += memory.rss - memory.shared
-                mapped += memory.pss
-            peak["own"], peak["mapped"] = max(peak["own"], own), max(peak["mapped"], mapped)
-            time.sleep(_POLL)
-    except psutil.NoSuchProcess:
-        return
+    usage = Usage(_POLL)
+    figures: dict[str, float] = figures_of(command, usage.watch)
+    spent = {"workers": usage.all_seconds - usage.main_seconds, "main": usage.main_seconds}
+    return figures | {"own": usage.own / 1e6, "mapped": usage.mapped / 1e6} | spent
 
 
 def main() -> None:

@@ -7,16 +7,13 @@ processor time (one core), so that other work on the machine has little effect. 
 import argparse
 import hashlib
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import orjson
@@ -24,9 +21,12 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from records import Record
+from watched import family, figures_of
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from stages import SAMPLED  # noqa: E402
 
 from storage import paths  # noqa: E402
 from storage.records.documents import read_documents  # noqa: E402
@@ -37,14 +37,6 @@ from tasks.sample import stage as sample  # noqa: E402
 from tasks.sample.sentences import sentence_spans  # noqa: E402
 from tasks.stage.contract import InlineFanOut, Stage  # noqa: E402
 
-OUTPUTS = [
-    paths.DOCUMENTS,
-    paths.EXCLUDED,
-    paths.SENTENCES,
-    paths.SAMPLE_METRICS,
-    paths.EXCLUDED_PLOT,
-    paths.SENTENCE_WORDS_PLOT,
-]
 _POLL = 0.02  # seconds between readings of the memory
 
 
@@ -117,7 +109,7 @@ def run_stage(corpus: Path, near: bool) -> dict[str, float]:
             root=root,
             params=Params.model_construct(seed=42, sample=params),
             inputs=[paths.CORPUS, paths.FORGOTTEN],
-            outputs=OUTPUTS,
+            outputs=SAMPLED,
             fingerprint="0" * 64,
             code="0" * 64,
             fan_out=InlineFanOut(),
@@ -144,27 +136,16 @@ def write_manifest(corpus: Path, root: Path) -> None:
 def measured(corpus: Path, near: bool) -> dict[str, float]:
     """Run the stage in a fresh process; return its figures with the peak memory of the process and its children."""
     command = [sys.executable, __file__, "--once", "near" if near else "exact", "--corpus", str(corpus)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
     peak = [0]
-    watcher = threading.Thread(target=_watch, args=(process.pid, peak))
-    watcher.start()
-    output, _ = process.communicate()
-    watcher.join()
-    if process.returncode:
-        raise SystemExit(process.returncode)
-    figures: dict[str, float] = json.loads(output)
+    figures: dict[str, float] = figures_of(command, lambda pid: _watch(pid, peak), OMP_NUM_THREADS="1")
     return figures | {"peak": peak[0] / 1e6}
 
 
 def _watch(pid: int, peak: list[int]) -> None:
-    try:
-        parent = psutil.Process(pid)
-        while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
-            family = [parent, *parent.children(recursive=True)]
-            peak[0] = max(peak[0], sum(process.memory_info().rss for process in family))
-            time.sleep(_POLL)
-    except psutil.NoSuchProcess:
-        return
+    for processes in family(pid):
+        with suppress(psutil.NoSuchProcess):
+            peak[0] = max(peak[0], sum(process.memory_info().rss for process in processes))
+        time.sleep(_POLL)
 
 
 def splitter_seconds(texts: list[str]) -> list[float]:

@@ -11,27 +11,23 @@ At 20 million the files take about 15 GB of disk in the temporary folder.
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 from bench_materialize import Workers
-from bench_sample import OUTPUTS, write_manifest
+from bench_sample import write_manifest
 from records import Record, Row
+from watched import Usage, figures_of
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-import psutil  # noqa: E402
-from stages import silent_stage  # noqa: E402
+from stages import SAMPLED, silent_stage  # noqa: E402
 
 from storage import paths  # noqa: E402
 from storage.sources.source import AcquiredSource, SourceFile, read_manifest  # noqa: E402
@@ -46,7 +42,7 @@ DIMENSION, CENTRES = 8, 400
 TASKS_PER_MILLION = 6_000
 FREQUENT = ["the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "with", "as", "they", "be"]
 STAGES = {
-    "sample": (sample, [paths.CORPUS, paths.FORGOTTEN], OUTPUTS),
+    "sample": (sample, [paths.CORPUS, paths.FORGOTTEN], SAMPLED),
     "cluster": (
         cluster,
         [paths.DOCUMENTS, paths.SENTENCES, paths.EMBEDDINGS, paths.BACKBONE],
@@ -133,46 +129,10 @@ def run_stage(name: str, root: Path, sentences: int) -> Row:
 def measured(name: str, root: Path, sentences: int) -> Row:
     """Run a stage in a fresh process; return its figures with the peak memory of the process and its workers."""
     command = [sys.executable, __file__, "--once", name, "--root", str(root), "--sentences", str(sentences)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    peaks, spent = [0, 0], {}
-    watcher = threading.Thread(target=watch, args=(process.pid, peaks, spent))
-    watcher.start()
-    output, _ = process.communicate()
-    watcher.join()
-    if process.returncode:
-        raise SystemExit(process.returncode)
-    figures: Row = json.loads(output)
-    sizes = {"peak_mb": peaks[0] / 1e6, "mapped_peak_mb": peaks[1] / 1e6, "peak_without_files": True}
-    return figures | {"cpu_seconds": [sum(spent.values())]} | sizes
-
-
-def watch(pid: int, peaks: list[int], spent: dict[int, float]) -> None:
-    """Keep the peaks of own memory and of memory with mapped files, and the processor time of each process.
-
-    The private memory that the system reports (USS) would count pages of mapped files that only one process has read.
-    """
-    for processes in family(pid):
-        memory = []
-        for process in processes:
-            try:
-                memory.append(process.memory_full_info())
-                times = process.cpu_times()
-                spent[process.pid] = times.user + times.system
-            except psutil.Error:
-                continue
-        peaks[0] = max(peaks[0], sum(one.rss - one.shared for one in memory))
-        peaks[1] = max(peaks[1], sum(one.pss for one in memory))
-        time.sleep(_POLL)
-
-
-def family(pid: int) -> Iterator[list[psutil.Process]]:
-    """Yield a process with its children until it ends."""
-    try:
-        parent = psutil.Process(pid)
-        while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
-            yield [parent, *parent.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
+    usage = Usage(_POLL)
+    figures: Row = figures_of(command, usage.watch, OMP_NUM_THREADS="1")
+    sizes = {"peak_mb": usage.own / 1e6, "mapped_peak_mb": usage.mapped / 1e6, "peak_without_files": True}
+    return figures | {"cpu_seconds": [usage.all_seconds]} | sizes
 
 
 def report(root: Path, sentences: int, last: str, record: Record) -> None:

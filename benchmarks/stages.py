@@ -4,8 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from storage import paths
 from tasks.params.schema import Params
 from tasks.stage.contract import FanOut, SilentReporter, Stage
+
+SAMPLED = [
+    paths.DOCUMENTS,
+    paths.EXCLUDED,
+    paths.SENTENCES,
+    paths.SAMPLE_METRICS,
+    paths.EXCLUDED_PLOT,
+    paths.SENTENCE_WORDS_PLOT,
+]  # the outputs of stage sample
 
 
 def silent_stage(

@@ -4,19 +4,11 @@ import hashlib
 from pathlib import Path
 
 import orjson
+from stages import SAMPLED
 
 from storage import paths
 from tasks.params.schema import Params, SampleParams
 from tasks.stage.contract import InlineFanOut, SilentReporter, Stage
-
-SAMPLED = (
-    paths.DOCUMENTS,
-    paths.EXCLUDED,
-    paths.SENTENCES,
-    paths.SAMPLE_METRICS,
-    paths.EXCLUDED_PLOT,
-    paths.SENTENCE_WORDS_PLOT,
-)
 
 
 def sample(folder: Path) -> None:
