@@ -100,11 +100,7 @@ def is_free(root: Path, lock: Path = LOCK) -> bool:
 
 def is_locked(descriptor: int) -> bool:
     """Return True if another process holds the lock of an open file; several processes may check at the same time."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
+    return not _taken(descriptor, fcntl.LOCK_SH)
 
 
 def holder_in_words(root: Path) -> str:
@@ -125,9 +121,9 @@ def _taken_soon(descriptor: int) -> bool:
     return True
 
 
-def _taken(descriptor: int) -> bool:
+def _taken(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

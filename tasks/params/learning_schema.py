@@ -210,8 +210,8 @@ class DomainParams(ParamGroup):
             yield impossible("tune.domains.targets", self.targets, text, "tune.domains.source")
 
 
-class PrefixTuningParams(ParamGroup):
-    """Prefix-Tuning: keys and values before those of every attention layer, learned through a small network."""
+class PrefixParams(ParamGroup):
+    """Keys and values before those of every attention layer."""
 
     length: Count = Field(100, description="P, the prefix positions")
     places: Annotated[list[Place], Distinct] = Field(
@@ -219,21 +219,20 @@ class PrefixTuningParams(ParamGroup):
         min_length=1,
         description="Attention with prefixes: of the encoder, of the decoder, of the decoder to the encoder (cross)",
     )
+
+
+class PrefixTuningParams(PrefixParams):
+    """Prefix-Tuning: keys and values before those of every attention layer, learned through a small network."""
+
     hidden_size: Count = Field(512, description="Width of the network's embedding and hidden layer")
     learning_rates: Annotated[list[Rate], Distinct] = Field(
         [1e-4, 3e-4, 1e-3], min_length=1, description="Learning rates; the best on validation is kept"
     )
 
 
-class PTuningV2Params(ParamGroup):
+class PTuningV2Params(PrefixParams):
     """P-Tuning v2: keys and values before those of every attention layer, learned directly."""
 
-    length: Count = Field(100, description="P, the prefix positions")
-    places: Annotated[list[Place], Distinct] = Field(
-        list(PLACES),
-        min_length=1,
-        description="Attention with prefixes: of the encoder, of the decoder, of the decoder to the encoder (cross)",
-    )
     learning_rates: Annotated[list[Rate], Distinct] = Field(
         [5e-3, 1e-2, 3e-2], min_length=1, description="Learning rates; the best on validation is kept"
     )
