@@ -10,6 +10,7 @@ import click
 from flows.options import print_json
 from flows.terminal import table
 from flows.workspace import enter
+from storage.counts import counted
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def _print(differences: RunDifferences, first: PipelineRun, second: PipelineRun)
         ("scores and other metrics", differences.metrics, _plain),
     ]
     for title, items, shown in groups:
-        click.echo(f"\n{title}: {'the same' if not items else f'{len(items)} differ'}")
+        differing = f"{len(items)} {'differs' if len(items) == 1 else 'differ'}"
+        click.echo(f"\n{title}: {differing if items else 'the same'}")
         rows = [[item.name, shown(item.before), shown(item.after), _change(item)] for item in items]
         for line in table(("", "A", "B", "change"), rows, [False, True, True, True], "  ") if rows else ():
             click.echo(line)
@@ -97,7 +99,7 @@ def _plain(value: object) -> str:
 
 
 def _version(value: object) -> str:
-    return "–" if value is None else f"{value:,} rows" if isinstance(value, int) else str(value)[:MD5_DIGITS]
+    return "–" if value is None else counted(value, "row") if isinstance(value, int) else str(value)[:MD5_DIGITS]
 
 
 def _change(item: Difference) -> str:

@@ -16,6 +16,7 @@ from flows.options import overlaid
 from flows.terminal import printable, size
 from flows.workspace import enter
 from storage import paths
+from storage.counts import counted
 from storage.errors import InputError
 from storage.signs_of_life import doing
 
@@ -139,8 +140,8 @@ def _certify(
             before.versions, before.objects = sorted(copies.versions), sorted(copies.objects)
             note(root, ids, before)
             purged = purge_copies(pipeline, copies)
-            freed = f"{purged.objects:,} objects of DVC's cache ({size(purged.bytes)})"
-            click.echo(f"purged: {freed} and {purged.shards:,} shards")
+            freed = f"{counted(purged.objects, 'object')} of DVC's cache ({size(purged.bytes)})"
+            click.echo(f"purged: {freed} and {counted(purged.shards, 'shard')}")
         held = still_held(root, ids, pipeline, copies, before.folders, fields)
         path = write_certificate(root, ids, why, before, after, held, copies=copies, purged=purged)
     for line in _lines(held):
@@ -156,17 +157,17 @@ def _lines(held: StillHeld) -> Iterator[str]:
     if len(held.sources) > NAMED:
         yield f"{len(held.sources) - NAMED:,} more places in files of sources: the certificate lists them"
     if held.cached:
-        yield f"{held.cached:,} objects of earlier versions in DVC's cache: --purge deletes them"
+        yield f"{counted(held.cached, 'object')} of earlier versions in DVC's cache: --purge deletes them"
     for remote in held.remotes:
         if remote.objects is None:
             yield f"remote {remote.remote}: cannot be asked ({remote.problem}): delete earlier versions there"
         elif remote.objects:
             command = f"dvc gc --workspace --cloud --remote {remote.remote}"
-            objects = f"{remote.objects:,} object{'' if remote.objects == 1 else 's'} of earlier versions"
+            objects = f"{counted(remote.objects, 'object')} of earlier versions"
             yield f"remote {remote.remote}: {objects}: `{command}` deletes all earlier versions there"
     if held.commits:
         shown = ", ".join(commit[:12] for commit in held.commits[:NAMED]) + (", …" if len(held.commits) > NAMED else "")
-        count = f"{len(held.commits):,} git commit{'' if len(held.commits) == 1 else 's'}"
+        count = counted(len(held.commits), "git commit")
         yield f"{count} ({shown}): dvc.lock or a file names or holds them: rewrite the history if that must go too"
     for folder in held.folders:
         yield f"{folder}: made from a prompt that they influenced: delete it, or make it again"

@@ -11,6 +11,7 @@ import click
 from flows.options import overlaid, print_json, set_option
 from flows.terminal import cut, printable, table
 from flows.workspace import enter
+from storage.counts import counted
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -111,7 +112,9 @@ def _print_document(document: Previewed, reason: str) -> None:
     click.echo(f"  {cut(printable(document.text), TEXT_WIDTH)}")
     if document.reason is None:
         total = len(document.sentences) + len(document.dropped_sentences)
-        click.echo(f"  {len(document.sentences)} of {total} sentences kept{_first(document.dropped_sentences)}")
+        click.echo(
+            f"  {len(document.sentences)} of {counted(total, 'sentence')} kept{_first(document.dropped_sentences)}"
+        )
 
 
 def _first(dropped: Sequence[str]) -> str:
@@ -119,5 +122,4 @@ def _first(dropped: Sequence[str]) -> str:
     if not dropped:
         return ""
     words = dropped[0].count(" ") + 1
-    counted = "1 word" if words == 1 else f"{words} words"
-    return f"; dropped ({counted}): {cut(printable(dropped[0]), TEXT_WIDTH // 2)}"
+    return f"; dropped ({counted(words, 'word')}): {cut(printable(dropped[0]), TEXT_WIDTH // 2)}"

@@ -9,6 +9,7 @@ import click
 from flows.terminal import size
 from flows.workspace import enter
 from storage import paths
+from storage.counts import counted
 from storage.errors import InputError
 
 EXAMPLES = """\b
@@ -51,7 +52,7 @@ def command(variant: str, folder: Path, licence: str) -> None:
         write_documents(partial, documents)
         write_hashes(partial)
     taken = sum(path.stat().st_size for path in target.iterdir())
-    click.echo(f"{folder}: {variant}, learned from {len(documents):,} documents, {size(taken)}; commit it")
+    click.echo(f"{folder}: {variant}, learned from {counted(len(documents), 'document')}, {size(taken)}; commit it")
 
 
 def _choice(there: str) -> str:

@@ -13,6 +13,7 @@ import click
 from flows.lock import holder_in_words, is_free
 from flows.terminal import printable, size
 from flows.workspace import enter
+from storage.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,7 @@ def _summary(pipeline: Pipeline, outputs: int, harmless: list[Finding]) -> str:
 
     shipped = len(shipped_folders(pipeline.root))
     prompts = f", {shipped} shipped prompt{'' if shipped == 1 else 's'} too" if shipped else ""
-    verified = f"verified: {whole} outputs of {len(pipeline.current())} stages are whole{prompts}"
+    verified = f"verified: {whole} outputs of {counted(len(pipeline.current()), 'stage')} are whole{prompts}"
     return f"{verified}{_stale(harmless)}{rest}"
 
 

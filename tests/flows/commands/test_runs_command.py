@@ -89,7 +89,7 @@ def test_runs_as_json_have_everything():
 @pytest.mark.usefixtures("workspace")
 def test_a_comparison_names_what_changed_and_what_is_the_same():
     text = said(compare, "1111", "2222")
-    assert "parameters: 1 differ\n" in text
+    assert "parameters: 1 differs\n" in text
     assert "sample.min_words  1  2" in text
     assert "code: the same\n" in text
 
