@@ -201,8 +201,9 @@ def _tokens_within(offsets: Sequence[Span], span: Span) -> list[int]:
 
 
 def _placeholder(names: object, where: str) -> str:
-    for name in _PLACEHOLDERS if isinstance(names, dict) else ():
-        token = names.get(name)
+    known = names if isinstance(names, dict) else {}
+    for name in _PLACEHOLDERS:
+        token = known.get(name)
         content = token.get("content") if isinstance(token, dict) else token
         if isinstance(content, str) and content:
             return content
