@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from keyword import iskeyword
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -79,6 +79,10 @@ SPEAKING = frozenset({"run", "stage", "ui", "serve", "join", "tune", "predict", 
 WRITERS = ("click.", "rich.", "flows.cli", "flows.commands.")  # the modules that write to standard output
 
 
+class PipeClosedError(Exception):
+    """The reader of standard output closed it; click would end with exit code 1 on a BrokenPipeError."""
+
+
 class Verbs(click.Group):
     """A group that lists its subcommands from a table, so that `--help` imports none of them."""
 
@@ -95,6 +99,13 @@ class Verbs(click.Group):
         module = cmd_name.replace("-", "_") + "_" * iskeyword(cmd_name)
         command: click.Command = import_module(f"flows.commands.{module}").command
         return accept_settings(command)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise PipeClosedError from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -158,7 +169,7 @@ def _run() -> int:
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "supmer"
         return _refuse(f"{error.format_message()} (see `{path} --help`)")
-    except BrokenPipeError:
+    except (BrokenPipeError, PipeClosedError):
         _give_up(sys.stdout)
         return 128 + signal.SIGPIPE
     except (click.ClickException, InputError, TransientError, OSError) as error:

@@ -12,6 +12,7 @@ from storage.errors import InputError
 
 UMASK = "SUPMER_UMASK"  # environment variable: which rights new files do not get, in octal; default: none for others
 PRIVATE_UMASK = 0o077
+FIND_ONE = "cd into one, or make one with `supmer init DIR`"
 
 QUIET = {
     "DO_NOT_TRACK": "1",
@@ -35,7 +36,7 @@ def find_root(start: Path | None = None) -> Path:
             return folder
         if (folder / "dvc.yaml").is_file() and (folder / "profiles").is_dir():
             raise InputError(f"{folder / 'params.yaml'}: is missing: `supmer params use quickstart` puts one there")
-    raise InputError(f"{here}: not inside a supmer workspace (no dvc.yaml with params.yaml here or above): cd into one")
+    raise InputError(f"{here}: not inside a supmer workspace (no dvc.yaml with params.yaml here or above): {FIND_ONE}")
 
 
 def enter(start: Path | None = None) -> Path:

@@ -11,6 +11,7 @@ import click
 
 from flows.completion import profile_names
 from flows.options import PARAMS_FILE, overlaid, print_json, set_option
+from flows.workspace import FIND_ONE
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,9 +76,12 @@ def list_profiles(*, as_json: bool) -> None:
 def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str, ...]) -> None:
     """Show the active parameters, or those of the profile NAME: one key per line, defaults included.
 
+    NAME may also be a key or a group of keys, of which the active values are shown.
+
     \b
     Examples:
       supmer params show
+      supmer params show sample.near_duplicates --explain
       supmer params show paper-t5-base --explain
       supmer params show -S sample.budget_mb=5 --json
     """
@@ -85,10 +89,13 @@ def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str,
     from tasks.params.schema_base import shown
 
     root = _root()
-    if name and settings:
+    key = name if name and _is_key(name) else None
+    if name and settings and not key:
         raise click.UsageError("-S changes the active parameters: leave NAME out, or leave -S out.")
-    params = _named(root, name) if name else overlaid(root, settings)[0]
+    params = _named(root, name) if name and not key else overlaid(root, settings)[0]
     values = params.model_dump(mode="json")
+    if key:
+        values = {found: value for found, value in flatten(values).items() if f"{found}.".startswith(f"{key}.")}
     if as_json:
         print_json(values)
         return
@@ -100,6 +107,17 @@ def show(name: str | None, *, explain: bool, as_json: bool, settings: tuple[str,
             mapping, _, leaf = key.rpartition(".")
             entry = f"{mapping.rpartition('.')[0]}.NAME.{leaf}"
             click.echo(f"    {meanings.get(key) or meanings.get(entry) or meanings[mapping]}")
+
+
+def _is_key(name: str) -> bool:
+    """True if the schema has this key or group."""
+    from tasks.params.reference import value_type
+
+    try:
+        value_type(tuple(name.split(".")))
+    except KeyError:
+        return False
+    return True
 
 
 @command.command()
@@ -242,7 +260,7 @@ def _root() -> Path:
     for folder in (here, *here.parents):
         if (folder / "dvc.yaml").is_file():
             return folder
-    raise InputError(f"{here}: not inside a supmer workspace (no dvc.yaml here or above): cd into one")
+    raise InputError(f"{here}: not inside a supmer workspace (no dvc.yaml here or above): {FIND_ONE}")
 
 
 def _active(root: Path) -> Params:

@@ -198,7 +198,7 @@ def few_shot_split(dataset: LabeledDataset, shots: int, seed: int) -> FewShotSpl
     for label, name in enumerate(dataset.form.labels):
         if counts[label] < max(shots, 2):
             wrong = f"label {name!r} has {counted(counts[label], 'example')} to learn from, {max(shots, 2)} are needed"
-            raise InputError(f"{dataset.name}: {wrong}: add some, or lower tune.shots")
+            raise InputError(f"{dataset.name}: {wrong}: add some, or lower the shots (tune.shots, --shots)")
     ranked = sorted(dataset.train, key=lambda example: text_hash(str(seed), example.texts))
     for label in range(len(dataset.form.labels)):
         own = [example for example in ranked if example.label == label]

@@ -38,3 +38,12 @@ def test_a_full_standard_output_is_one_line_that_says_so(audited, arguments):
 def test_where_not_even_that_can_be_said_the_exit_code_says_it(audited):
     with FULL.open("w") as full:
         assert run("lineage", cwd=audited, stdout=full, stderr=full).returncode == 2
+
+
+@pytest.mark.parametrize("arguments", [["lineage"], ["sql", "SELECT 1", "--format", "csv"], ["params", "--help"]])
+def test_a_reader_who_closes_the_pipe_ends_the_command_without_a_word(audited, arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed:
+        done = run(*arguments, cwd=audited, stdout=closed, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -104,6 +104,16 @@ def test_show_as_json_of_a_profile(workspace):
     assert json.loads(run("show", "paper-t5-base", "--json").output)["cluster"]["clusters"] == 250
 
 
+def test_show_takes_a_key_or_a_group_of_keys(workspace):
+    assert run("show", "sample.min_words").output == "sample.min_words: 50\n"
+    assert run("show", "seed", "-S", "seed=7").output == "seed: 7\n"
+    group = run("show", "sample.near_duplicates").output.splitlines()
+    assert {line.partition(":")[0] for line in group} >= {"sample.near_duplicates.bands", "sample.near_duplicates.rows"}
+    assert all(line.startswith("sample.near_duplicates.") for line in group)
+    assert json.loads(run("show", "sample.min_words", "--json").output) == {"sample.min_words": 50}
+    assert "no such profile" in refused("show", "sample.min_word")
+
+
 def test_show_refuses_a_name_together_with_settings(workspace):
     result = run("show", "quickstart", "-S", "seed=1")
     assert result.exit_code == 2
@@ -257,7 +267,8 @@ def test_outside_a_workspace_it_says_so(tmp_path):
     done = supmer("list", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == (
-        f"supmer: {tmp_path}: not inside a supmer workspace (no dvc.yaml here or above): cd into one\n"
+        f"supmer: {tmp_path}: not inside a supmer workspace (no dvc.yaml here or above): cd into one, "
+        "or make one with `supmer init DIR`\n"
     )
 
 
