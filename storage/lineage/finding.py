@@ -27,12 +27,17 @@ def locate(
 
     A name is a document id (at least 6 digits; a whole id may be of a document that is not in the corpus), the value of
     the document's own `id` or URL, its text, or a passage that only it has. `text_field` returns the field that holds
-    the texts of a corpus. The files of the corpus are read only if a name is none of the others, and once for all.
+    the texts of a corpus. The files of the corpus are read, once for all, only if a name is none of the others, or is a
+    number, which may begin the id of one document and be the own id of another.
     """
-    found = {name: _in_tables(connection, name.strip()) for name in names}
-    unknown = {name.strip() for name, documents in found.items() if not documents}
-    owned = _by_own_id(root, unknown, text_field) if unknown else {}
-    return list(dict.fromkeys(_only(name.strip(), found[name] or owned.get(name.strip(), set())) for name in names))
+    found = {name: _in_tables(connection, name) for name in dict.fromkeys(map(str.strip, names))}
+    unsure = {name for name, documents in found.items() if not documents or _may_be_own_id(name)}
+    owned = _by_own_id(root, unsure, text_field) if unsure else {}
+    return list(dict.fromkeys(_only(name, documents | owned.get(name, set())) for name, documents in found.items()))
+
+
+def _may_be_own_id(name: str) -> bool:
+    return name.isdecimal() and len(name) < _WHOLE_ID
 
 
 def _in_tables(connection: duckdb.DuckDBPyConnection, name: str) -> set[str]:
