@@ -2,7 +2,6 @@
 
 import io
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -35,9 +34,7 @@ def template(tmp_path_factory, tiny_models, prefect_home):
 @pytest.fixture
 def workspace(template, tmp_path):
     """A copy of the template, caches included, at its own place."""
-    root = tmp_path / "workspace"
-    subprocess.run(["cp", "-a", template.root, root], check=True)
-    return Workspace(root)
+    return template.copied_to(tmp_path / "workspace")
 
 
 @pytest.fixture

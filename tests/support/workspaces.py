@@ -5,7 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -25,6 +25,7 @@ PROSE = (
     "market history science music garden letter winter summer morning evening journey question answer"
 )
 WORDS = PROSE.split()
+ONE_WORKER = ("--workers", "1")  # each loads torch: with tiny models, that is most of the time
 LABELED = ("movies", "products", "editorials", "tweets", "trec", "sms")  # the labeled sets of the quickstart
 KEY = "tests:key"  # of the Prefect servers that tests start
 
@@ -63,6 +64,11 @@ class Workspace:
     def run_with(self, settings, *arguments):
         """Run the pipeline with settings KEY=VALUE, and return what it printed."""
         return self.run("run", *arguments, *(part for setting in settings for part in ("-S", setting)))
+
+    def copied_to(self, root):
+        """Return a copy of the workspace, caches included, at its own place."""
+        subprocess.run(["cp", "-a", self.root, root], check=True)
+        return replace(self, root=root)
 
     def git(self, *arguments):
         subprocess.run(["git", *arguments], cwd=self.root, check=True, capture_output=True)

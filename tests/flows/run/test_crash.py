@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from support.dying import digests, flow_states, outputs, partials, wait_until_gone
-from support.workspaces import Workspace, write_corpus
+from support.workspaces import write_corpus
 
 STOP_SECONDS = 15  # five are promised; other tests run beside this one
 
@@ -145,9 +145,9 @@ def small_disk(template, tmp_path):
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=150m", "tmpfs", place], check=False)
     if mounted.returncode:
         pytest.skip("mounting is not allowed here")
-    subprocess.run(["cp", "-a", template.root, place / "workspace"], check=True)
-    write_corpus(place / "workspace/texts/large.jsonl", 9, 300)
-    yield Workspace(place / "workspace")
+    workspace = template.copied_to(place / "workspace")
+    write_corpus(workspace.root / "texts/large.jsonl", 9, 300)
+    yield workspace
     subprocess.run(["umount", "-l", place], check=True)
 
 

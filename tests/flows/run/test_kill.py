@@ -1,6 +1,5 @@
 """Killed at exact moments, then run to the end: nothing lost, nothing half written, nothing redone."""
 
-import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
@@ -10,7 +9,7 @@ from storage.lineage.events import read_events, run_that_made
 from storage.lockfile import read_pipeline
 from support.dying import digests, flow_states, kill_at, outputs, partials, wait_until_gone
 from support.killed import Moment
-from support.workspaces import Workspace, write_corpus
+from support.workspaces import write_corpus
 from tasks.stage.contract import MARKER
 
 # DVC links an output's files to its cache one by one, each deleted first: for that instant one may be missing.
@@ -46,9 +45,9 @@ OWN_SERVER = "while the shard store settles"  # the other cases share one: start
 
 def grown(template, root):
     """A copy of the template whose corpus has grown by a file."""
-    subprocess.run(["cp", "-a", template.root, root], check=True)
+    workspace = template.copied_to(root)
     write_corpus(root / "texts" / "third.jsonl", 3, 40)
-    return Workspace(root)
+    return workspace
 
 
 @dataclass(frozen=True)

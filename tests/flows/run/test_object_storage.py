@@ -15,35 +15,27 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def storage():
-    with s3_server() as environment:
-        yield environment
+def s3():
+    """A client of a server with two buckets, which the environment names."""
+    with s3_server() as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        client = bucket_client(environment)
+        client.create_bucket(Bucket="texts")
+        client.create_bucket(Bucket="cache")
+        yield client
 
 
-@pytest.fixture
-def s3(storage, monkeypatch):
-    for name, value in storage.items():
-        monkeypatch.setenv(name, value)
-    client = bucket_client(storage)
-    client.create_bucket(Bucket="texts")
-    client.create_bucket(Bucket="cache")
-    yield client
-    for bucket in ("texts", "cache"):
-        for entry in client.list_objects_v2(Bucket=bucket).get("Contents", []):
-            client.delete_object(Bucket=bucket, Key=entry["Key"])
-        client.delete_bucket(Bucket=bucket)
-
-
-@pytest.fixture
-def remote(workspace, s3, prefect_api):
-    """A workspace whose corpus and one dataset are in a bucket."""
+@pytest.fixture(scope="module")
+def remote(template, s3, prefect_api, tmp_path_factory):
+    """A workspace whose corpus and one dataset are in a bucket; every test leaves its stages fresh."""
+    workspace = replace(template.copied_to(tmp_path_factory.mktemp("remote") / "workspace"), api=prefect_api)
     for path in sorted((workspace.root / "texts").iterdir()):
         s3.upload_file(str(path), "texts", f"corpus/deep/{path.name}")
     s3.upload_file(str(workspace.root / "labels.csv"), "texts", "labels.csv")
-    served = replace(workspace, api=prefect_api)
     settings = ("-S", "acquire.corpus.own=s3://texts/corpus#path=**/*.jsonl")
-    served.run("run", *settings, "-S", "acquire.datasets.sms=s3://texts/labels.csv")
-    return served
+    workspace.run("run", *settings, "-S", "acquire.datasets.sms=s3://texts/labels.csv")
+    return workspace
 
 
 def test_objects_are_read_noticed_when_changed_and_carry_no_credentials(remote, s3):

@@ -57,8 +57,7 @@ class Served:
 @pytest.fixture(scope="module")
 def served(template, tmp_path_factory):
     """`supmer ui` in a copy of the template, with a deployment and a report."""
-    root = tmp_path_factory.mktemp("doors") / "workspace"
-    subprocess.run(["cp", "-a", template.root, root], check=True)
+    root = template.copied_to(tmp_path_factory.mktemp("doors") / "workspace").root
     (root / "report").mkdir()
     (root / "report/index.html").write_text("<!doctype html><h1>what this run found</h1>")
     with following(Keyless(root), "ui", "--port", "0", "--no-browser") as ui:
@@ -203,8 +202,7 @@ PRIVATE = (".supmer", ".prefect", "data", "lineage")
 
 @pytest.mark.parametrize("umask", [None, "022"])
 def test_what_a_run_writes_is_private_unless_the_setting_says_otherwise(template, prefect_home, tmp_path, umask):
-    root = tmp_path / "workspace"
-    subprocess.run(["cp", "-a", template.root, root], check=True)
+    root = template.copied_to(tmp_path / "workspace").root
     for name in PRIVATE:
         subprocess.run(["rm", "-rf", root / name], check=True)
     subprocess.run(["cp", "-a", prefect_home, root / ".prefect"], check=True)
