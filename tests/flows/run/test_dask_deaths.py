@@ -1,18 +1,15 @@
 """A Dask worker or its scheduler is killed while shards are made: the same bytes in the end, no shard made twice."""
 
 import shutil
-import subprocess
-import sys
 import time
 
-import orjson
 import pytest
 import test_kill_stages
 from test_kill import finished
 
-from support.dying import KILLED, outputs
+from support.dask_cluster import ALONE, Cluster
+from support.dying import outputs
 from support.killed import Moment
-from support.workspaces import BIN
 
 pytestmark = pytest.mark.slow
 
@@ -23,38 +20,6 @@ MOMENTS = {
 }
 
 
-class Cluster:
-    """A Dask scheduler and workers, as processes of their own."""
-
-    def __init__(self, workspace, folder):
-        self.workspace, self.file = workspace, folder / "scheduler.json"
-        self.scheduler = self.start([BIN / "dask", "scheduler", "--port", "0"])
-        while not self.file.exists():
-            assert self.scheduler.poll() is None
-            time.sleep(0.05)
-        self.address = orjson.loads(self.file.read_bytes())["address"]
-        self.workers = []
-
-    def start(self, command, **environment):
-        options = ["--scheduler-file", self.file, "--host", "127.0.0.1", "--no-dashboard"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        environment = self.workspace.environment | environment
-        return subprocess.Popen([*command, *options], cwd=self.workspace.root, env=environment, **quiet)
-
-    def add_worker(self, moment=None):
-        """Start a worker; it dies as with `kill -9` at the moment, if there is one."""
-        program, environment = (
-            ([sys.executable, KILLED, "dask"], moment.environment()) if moment else ([BIN / "dask"], {})
-        )
-        self.workers.append(self.start([*program, "worker", "--no-nanny", "--nthreads", "1"], **environment))
-        return self.workers[-1]
-
-    def end(self):
-        for process in (*self.workers, self.scheduler):
-            process.kill()
-            process.wait(20)
-
-
 @pytest.fixture
 def cluster(served, tmp_path):
     running = Cluster(served, tmp_path)
@@ -62,17 +27,21 @@ def cluster(served, tmp_path):
     running.end()
 
 
-@pytest.mark.parametrize("stage", MOMENTS)
-def test_a_dask_worker_is_killed_and_another_makes_its_shard(served, cluster, stage):
+def test_dask_workers_are_killed_in_two_stages_and_others_make_their_shards(served, cluster):
     lock, before = (served.root / "dvc.lock").read_bytes(), outputs(served.root)
-    shutil.rmtree(served.root / ".supmer/shards" / stage)
-    doomed = cluster.add_worker(MOMENTS[stage])
-    run = served.start("run", "--force", stage, "--until", stage, "--dask", cluster.address)
+    for stage in MOMENTS:
+        shutil.rmtree(served.root / ".supmer/shards" / stage)
+    doomed = cluster.add_doomed_worker(MOMENTS["embed"])
+    forced = [word for stage in MOMENTS for word in ("--force", stage)]
+    run = served.start("run", *forced, "--until", "materialize", "--dask", cluster.address)
     assert doomed.wait(200) == -9
-    cluster.add_worker()
+    doomed = cluster.add_doomed_worker(MOMENTS["materialize"])
+    assert doomed.wait(200) == -9
+    cluster.add_worker(*ALONE)
     output, _ = run.communicate(timeout=300)
     assert run.returncode == 0, output
-    assert [line.split()[:2] for line in output.splitlines() if line.startswith(f"{stage} ")] == [[stage, "ran"]]
+    ran = [line.split()[0] for line in output.splitlines() if line.split()[1:2] == ["ran"]]
+    assert ran == list(MOMENTS)
     assert (served.root / "dvc.lock").read_bytes() == lock
     assert outputs(served.root) == before
 
@@ -81,7 +50,7 @@ def test_the_dask_scheduler_is_killed_the_run_ends_with_one_line_and_the_next_go
     root, before = served.root, outputs(served.root)
     for lost in (".dvc/cache", "data/embeddings", ".supmer/shards/embed"):  # so that embed has to run again
         shutil.rmtree(root / lost)
-    cluster.add_worker()
+    cluster.add_worker(*ALONE)
     run = served.start("run", "--until", "embed", "--dask", cluster.address)
     while not (made := {path: shard for path, shard in finished(root).items() if "/embed/" in str(path)}):
         assert run.poll() is None, run.communicate()[0]
