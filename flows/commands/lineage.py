@@ -115,7 +115,8 @@ def _print_origin(pipeline: Pipeline, origin: FolderOrigin, *, as_json: bool) ->
 
     tree = Ancestry(pipeline).tree(origin.artifact) if origin.artifact else None
     if as_json:
-        click.echo(json.dumps(asdict(origin) | {"made_from": asdict(tree) if tree else None}, indent=2, default=str))
+        record = asdict(origin) | {"made_from": asdict(tree) if tree else _shipping_record(pipeline, origin)}
+        click.echo(json.dumps(record, indent=2, default=str))
         return
     click.echo(f"{click.style(printable(origin.path), bold=True)}  {origin.kind}, sha256 {origin.hash or 'unknown'}")
     for name, value in origin.facts.items():
@@ -126,6 +127,15 @@ def _print_origin(pipeline: Pipeline, origin: FolderOrigin, *, as_json: bool) ->
         click.echo(f"  {origin.relation} {origin.prompt or origin.earlier}")
     if tree is not None:
         _print_artifact(tree, "  ", "  ", set())
+    elif origin.prompt is not None:
+        _print_shipped(pipeline.root / origin.prompt, origin.prompt, as_json=False)
+
+
+def _shipping_record(pipeline: Pipeline, origin: FolderOrigin) -> dict[str, Any] | None:
+    """Return the provenance of the shipped prompt that a folder comes from, if it comes from one."""
+    from storage.prompts.shipped_prompt import shipping_record
+
+    return shipping_record(pipeline.root / origin.prompt) if origin.prompt and not origin.artifact else None
 
 
 def _list(pipeline: Pipeline, *, as_json: bool) -> None:

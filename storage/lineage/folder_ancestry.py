@@ -7,9 +7,10 @@ from typing import Any
 from storage import paths
 from storage.hashing import file_hash
 from storage.lineage.events import read_events
-from storage.lineage.prompt_folders import PromptFolder, learned_prompts, other_prompts
+from storage.lineage.prompt_folders import PromptFolder, learned_prompts, other_prompts, read_folder
 from storage.lockfile import DIRECTORY_SUFFIX, Pipeline, cache_folder, directory_object, object_path
 from storage.prompts.prompt_artifact import PROMPT
+from storage.prompts.shipped_prompt import shipped_folders
 
 _TUNING = ("dataset", "method", "shots", "seed", "learning_rate", "data")
 
@@ -24,7 +25,7 @@ class FolderOrigin:
         hash: its hash.
         relation: how it was made from the prompt: `exported from`, `tuned from`; None if neither is known.
         prompt: the folder of that prompt in this workspace; None if no current prompt has the hash.
-        artifact: the output that the prompt is part of.
+        artifact: the output that the prompt is part of; None for a shipped prompt.
         earlier: the earlier version of the output that has the prompt, in words; None if there is none.
         facts: what its description says about tuning and backbone.
     """
@@ -55,8 +56,10 @@ def folder_origin(pipeline: Pipeline, name: str, folder: PromptFolder) -> Folder
 
 
 def _prompts(root: Path) -> list[PromptFolder]:
-    inside = [folder for folder in other_prompts(root) if folder.path.is_relative_to(root / paths.ARTIFACTS)]
-    return [*inside, *learned_prompts(root)]
+    """Return the prompts that others may come from: tuned and learned ones of the pipeline, then shipped ones."""
+    tuned = [folder for folder in other_prompts(root) if folder.path.is_relative_to(root / paths.ARTIFACTS)]
+    shipped = [folder for path in shipped_folders(root) if (folder := read_folder(path))]
+    return [*tuned, *learned_prompts(root), *shipped]
 
 
 def _facts(folder: PromptFolder) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from typing import Any
 import duckdb
 
 from storage import paths
-from storage.lineage.prompt_folders import PromptFolder, learned_prompts, other_prompts
+from storage.lineage.prompt_folders import PromptFolder, learned_prompts, other_prompts, read_folder
 from storage.lineage.tracing import ASSIGNMENTS, TASKS, document_record, names_document
+from storage.prompts.shipped_prompt import shipped_from
 from storage.queries.views import identifier, view_columns
 from storage.task_formats import FORMATS
 
@@ -81,19 +82,30 @@ class Influence:
 
 
 def influence(root: Path, connection: duckdb.DuckDBPyConnection, document: str) -> Influence:
-    """Return what a document reached; nothing if it is not kept."""
+    """Return what a document reached; nothing if it is not kept, and no shipped prompt was learned from it."""
     record = document_record(connection, document)
-    if record is None:
+    shipped = [folder for name in shipped_from(root, document) if (folder := read_folder(root / name))]
+    if record is None and not shipped:
         return Influence()
-    centroids = _centroids(connection, document) if record["split"] == "train" else ()
-    learned = [prompt for prompt in learned_prompts(root) if set(prompt.formats) & set(FORMATS)]
+    kept = record is not None
+    centroids = _centroids(connection, document) if record is not None and record["split"] == "train" else ()
+    learned = [prompt for prompt in learned_prompts(root) if kept and set(prompt.formats) & set(FORMATS)]
     prompts = tuple(_prompt_use(root, connection, document, prompt) for prompt in learned)
-    hashes = sorted({prompt.hash for prompt in learned if prompt.hash})
-    others = other_prompts(root)
-    tuned = [folder for folder in others if folder.start in hashes or folder.hash in hashes]
+    hashes = sorted({prompt.hash for prompt in (*learned, *shipped) if prompt.hash})
+    named = {folder.path for folder in shipped}  # `uses` lists them by themselves
+    tuned = [folder for folder in _made_from(other_prompts(root), hashes) if folder.path not in named]
     rows = _rows(connection, hashes, [prompt.path.name for prompt in learned])
-    written = (root / paths.REPORT_PAGE).is_file()
+    written = (root / paths.REPORT_PAGE).is_file() and (kept or bool(rows))
     return Influence(centroids, prompts, tuple(_shown(root, folder.path) for folder in tuned), rows, written)
+
+
+def _made_from(folders: Sequence[PromptFolder], hashes: Sequence[str]) -> list[PromptFolder]:
+    """Return the folders that were tuned or exported from prompts with these hashes, or from one of the folders."""
+    reached, made = {*hashes}, 0
+    while len(reached) > made:  # a prompt may be tuned from one that was tuned
+        made = len(reached)
+        reached |= {folder.hash for folder in folders if folder.hash and folder.start in reached}
+    return [folder for folder in folders if folder.start in reached or folder.hash in reached]
 
 
 def _shown(root: Path, path: Path) -> str:

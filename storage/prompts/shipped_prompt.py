@@ -46,9 +46,10 @@ def write_hashes(folder: Path) -> None:
 
 
 def shipped_folders(root: Path) -> list[Path]:
-    """Return the folders below `prompts/` of a workspace."""
+    """Return the shipped prompts below `prompts/` of a workspace; a person may keep other prompts there."""
     folder = root / paths.SHIPPED_PROMPTS
-    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    there = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in there if any((path / name).is_file() for name in (HASHES, DOCUMENTS)))
 
 
 def shipped_folder(root: Path, name: str, where: str) -> Path:
@@ -73,6 +74,8 @@ def shipped_from(root: Path, document: str) -> dict[str, str]:
     """Return the shipped prompts of a workspace that were learned from a document, each with the document's split."""
     splits = {}
     for folder in shipped_folders(root):
+        if not (folder / DOCUMENTS).is_file():
+            continue
         rows = pq.read_table(folder / DOCUMENTS, columns=["split"], filters=[("document_id", "=", document)])
         if rows.num_rows:
             splits[str(folder.relative_to(root))] = str(rows["split"][0])

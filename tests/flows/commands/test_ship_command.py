@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from storage.prompts.prompt_artifact import PromptArtifact, read_prompt, write_prompt
+from storage.prompts.prompt_artifact import PromptArtifact, read_prompt, theta_hash, write_prompt
 from storage.prompts.shipped_prompt import problems
 from support.audited import FIRST, SECOND, dvc, overwrite
 
@@ -72,6 +72,24 @@ def test_uses_of_a_document_names_the_shipped_prompt(supmer, workspace):
     code, out, err = supmer("uses", FIRST)
     assert code == 0, err
     assert "prompts/news: shipped, learned from documents of which it is one (train)" in out
+
+
+def test_what_was_tuned_from_the_shipped_prompt_is_traced_to_it(supmer, workspace):
+    supmer("ship", "supmer", "prompts/news")
+    start = theta_hash(read_prompt(workspace / "prompts/news").prompt)
+    for name, factor in (("mine", 2), ("again", 3)):
+        about = {"downstream": {"start": start, "dataset": name}}
+        prompt = PromptArtifact(np.full((2, 3), factor, np.float32), {}, about)
+        write_prompt(workspace / "prompts" / name, prompt, "# a prompt\n")
+        start = theta_hash(prompt.prompt)
+    code, out, err = supmer("lineage", "prompts/mine")
+    assert code == 0, err
+    assert "  tuned from " in out
+    code, out, err = supmer("uses", FIRST)
+    assert code == 0, err
+    assert "  prompts/mine: tuned or exported from one of these prompts" in out
+    assert "  prompts/again: tuned or exported from one of these prompts" in out
+    assert "prompts/mine" not in supmer("verify")[1]
 
 
 def test_verify_names_every_file_that_is_not_as_it_was_shipped(supmer, workspace):

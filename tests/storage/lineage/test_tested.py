@@ -11,6 +11,7 @@ from storage.lineage.tested import find_hash, find_tested
 from storage.lockfile import read_pipeline
 from storage.prompts.peft_adapter import Adapter, write_adapter
 from storage.prompts.prompt_artifact import PromptArtifact, theta_hash, write_prompt
+from storage.prompts.shipped_prompt import write_hashes
 from storage.queries.views import connect, run_query, summaries
 from storage.tables.tuning_tables import PREDICTIONS, TESTED_EXAMPLES, write_table
 
@@ -95,3 +96,12 @@ def test_an_export_and_a_tuned_folder_lead_to_the_prompt_they_come_from(root, tm
         (None, None, None),
     ]
     assert origins[1].facts == {"dataset": "mine"}
+
+
+def test_a_folder_that_was_tuned_from_a_shipped_prompt_leads_to_it(root):
+    write_prompt(root / "prompts/news", PromptArtifact(TUNED * 7), "")
+    write_hashes(root / "prompts/news")
+    about = {"downstream": {"start": theta_hash(TUNED * 7), "dataset": "mine"}}
+    write_prompt(root / "my-prompt", PromptArtifact(TUNED * 3, {}, about), "")
+    origin = folder_origin(read_pipeline(root), "my-prompt", read_folder(root / "my-prompt"))
+    assert (origin.relation, origin.prompt, origin.artifact) == ("tuned from", "prompts/news", None)
