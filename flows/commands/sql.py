@@ -17,7 +17,7 @@ from storage.counts import counted
 from storage.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from duckdb import DuckDBPyConnection
 
     from storage.queries.views import Result, ViewSummary
 
@@ -42,19 +42,22 @@ def command(query: str | None, form: str, limit: int, memory_mb: int | None) -> 
     Without QUERY, list the views with their columns, rows and shards.
     """
     root = enter()
-    from storage.queries.views import DEFAULT_MEMORY_MB, connect, run_query, summaries
-
     text = _standard_input() if query == "-" else query
-    with connect(root, memory_mb or DEFAULT_MEMORY_MB) as connection, interruptible(connection.interrupt):
-        if text is None:
-            _list_views(summaries(root, connection), form)
-        else:
-            write: dict[str, Callable[[Result], None]] = {
-                "table": lambda result: _write_table(result, limit),
-                "csv": _write_csv,
-                "json": _write_json,
-            }
-            write[form](run_query(root, connection, text))
+    opened: list[DuckDBPyConnection] = []
+
+    def interrupt() -> None:
+        for connection in opened:
+            connection.interrupt()
+
+    with interruptible(interrupt):  # from here on: while DuckDB is loaded, a Ctrl-C may be lost
+        from storage.queries.views import DEFAULT_MEMORY_MB, connect, run_query, summaries
+
+        with connect(root, memory_mb or DEFAULT_MEMORY_MB) as connection:
+            opened.append(connection)
+            if text is None:
+                _list_views(summaries(root, connection), form)
+            else:
+                _write(run_query(root, connection, text), form, limit)
 
 
 def _standard_input() -> str:
@@ -87,6 +90,16 @@ def _list_views(views: list[ViewSummary], form: str) -> None:
         return
     for line in table(("view", "rows", "shards", "stage", "columns"), rows, (False, True, True, False, False)):
         click.echo(line)
+
+
+def _write(result: Result, form: str, limit: int) -> None:
+    match form:
+        case "csv":
+            _write_csv(result)
+        case "json":
+            _write_json(result)
+        case _:
+            _write_table(result, limit)
 
 
 def _write_table(result: Result, limit: int) -> None:

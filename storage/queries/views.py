@@ -19,6 +19,7 @@ from storage.lockfile import read_pipeline
 
 DEFAULT_MEMORY_MB = 2048
 BATCH_ROWS = 2048
+INTERRUPTED = "Query interrupted"
 _connections = itertools.count()
 NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|BIGNUM)$")
 PREDICTIONS_TEXT = "predictions_text"  # a view that joins two tables
@@ -219,6 +220,10 @@ def one_line_errors(root: Path, query: str | None = None, lines_before: int = 0)
     try:
         yield
     except duckdb.InterruptException as error:
+        raise KeyboardInterrupt from error
+    except RuntimeError as error:  # what DuckDB makes of a KeyboardInterrupt, if it sees that first
+        if str(error) != INTERRUPTED:
+            raise
         raise KeyboardInterrupt from error
     except duckdb.CatalogException as error:
         missing = re.search(r"(?:Table|View) with name \"?([^\s\"]+)\"? does not exist", str(error))

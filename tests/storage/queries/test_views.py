@@ -1,13 +1,14 @@
 import subprocess
 import sys
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from storage.errors import InputError
-from storage.queries.views import Result, connect, datasets, run_query, summaries
+from storage.queries.views import Result, connect, datasets, one_line_errors, run_query, summaries
 
 PIPELINE = """\
 stages:
@@ -235,3 +236,14 @@ def test_numbers_are_told_from_text(root):
         result = run_query(root, connection, "SELECT n, text, sum(n), 1.5, n::DOUBLE, [n] FROM documents GROUP BY ALL")
         assert result.numeric == (True, False, True, True, True, False)
         assert len(next(result.batches)) == 3
+
+
+@pytest.mark.parametrize("interrupted", [duckdb.InterruptException("INTERRUPT"), RuntimeError("Query interrupted")])
+def test_both_forms_in_which_duckdb_reports_ctrl_c_become_an_interrupt(tmp_path, interrupted):
+    with pytest.raises(KeyboardInterrupt), one_line_errors(tmp_path):
+        raise interrupted
+
+
+def test_another_runtime_error_is_left_as_it_is(tmp_path):
+    with pytest.raises(RuntimeError, match="something else"), one_line_errors(tmp_path):
+        raise RuntimeError("something else")
