@@ -13,6 +13,7 @@ import orjson
 from storage.errors import InputError, did_you_mean
 from storage.records.formats import COMPRESSIONS, FORMATS, WHOLE, is_ignored
 from storage.records.labeled_records import LONGEST, records
+from storage.records.reader import other_delimiter
 from storage.sources.source import AcquiredSource, SourceFile
 
 LABEL = "label"
@@ -215,6 +216,7 @@ def _columns_of(where: str, record: Mapping[str, Any], columns: Columns) -> tupl
         names = ", ".join(sorted(record))
         wanted = [name for fields in columns.texts for name in fields] if fields is None else [columns.labels[-1]]
         meant = next(filter(None, (did_you_mean(name, record) for name in wanted if name not in record)), "")
+        meant = other_delimiter(record) or meant
         raise InputError(f"{where}: needs the fields {known} (found: {names}): {columns.advice}{meant}")
     return fields, column
 

@@ -8,7 +8,7 @@ import codecs
 import csv
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple
 import orjson
 import pyarrow as pa
 
+from storage.counts import counted
 from storage.errors import InputError, did_you_mean, first_line
 from storage.parquet import open_parquet
 from storage.records.byte_streams import Counted, opened
@@ -76,6 +77,16 @@ class Expected:
 ANY = Expected()
 
 
+def other_delimiter(names: Iterable[str]) -> str:
+    """Return a hint if the only column of a file looks like a header with another delimiter, else ""."""
+    only, *more = names or ("",)
+    found = next((delimiter for delimiter in (";", "\t", "|") if delimiter in only), None)
+    if more or found is None:
+        return ""
+    shown = "a tab" if found == "\t" else repr(found)
+    return f"; {shown} seems to separate its columns: save it with commas, or with tabs as .tsv"
+
+
 class Reader(ABC):
     """An iterable of the records of a file or stream, for one pass; error messages call the input `where`."""
 
@@ -99,7 +110,8 @@ class Reader(ABC):
         for name in expected:
             if name not in names:
                 wrong = f"no {self.called} {name!r} (found: {', '.join(names) or 'none'})"
-                raise InputError(f"{place}: {wrong}: {self.expected.advice}{did_you_mean(name, names)}")
+                hint = did_you_mean(name, names) or other_delimiter(names)
+                raise InputError(f"{place}: {wrong}: {self.expected.advice}{hint}")
 
     def _not_text(self, place: str, what: str) -> InputError:
         name = self.expected.text
@@ -236,16 +248,18 @@ class Delimited(LineReader):
                     else:
                         self._row += 1
                         if len(fields) != len(header):
-                            wrong = f"{len(fields)} fields where the header has {len(header)}"
-                            raise InputError(
-                                f"{self.place(self._row)}: {wrong}: correct the row's quotes or delimiters"
-                            )
+                            raise self._wrong_number(fields, header)
                         values = dict(zip(header, fields, strict=False)) if text is None else {text: fields[place]}
                         start = self._row_start
                         yield new_tuple(Record, (values, self.name, self._row, start, self._bytes - start))
                     self._row_line, self._row_start = self._line + 1, self._bytes
             except csv.Error as error:
                 raise InputError(f"{self.place(self._row + 1)}: not CSV ({error}): correct the row's quotes") from error
+
+    def _wrong_number(self, fields: Sequence[str], header: Sequence[str]) -> InputError:
+        wrong = f"{counted(len(fields), 'field')} where the header has {len(header)}"
+        advice = f"correct the row's quotes or delimiters{other_delimiter(header)}"
+        return InputError(f"{self.place(self._row)}: {wrong}: {advice}")
 
     def place(self, row: int) -> str:
         """Return the place as a row number and the line on which the row begins."""

@@ -129,7 +129,7 @@ def test_no_more_is_read_than_was_asked_for(form):
         ("jsonl", b'{"text": "a"}\n["b"]\n', "new: line 2: a list where an object was expected"),
         ("jsonl", b'{"text": "a"}\n{"text": \n', "new: line 2: not JSON"),
         ("jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"new: line 2: not UTF-8 \(byte 10 is 0xff\)"),
-        ("csv", b"text,id\na,1\nb\n", r"new: row 2 \(line 3\): 1 fields where the header has 2"),
+        ("csv", b"text,id\na,1\nb\n", r"new: row 2 \(line 3\): 1 field where the header has 2"),
         ("csv", b"body,id\na,1\n", r"new: line 1: no column 'text' \(found: body, id\)"),
         ("csv", b'text\na\n"b\n', r"new: row 2 \(line 3\): not CSV"),
         ("csv", b"text,id\na,1\n,2\n", r"new: row 2 \(line 3\): text is empty"),
