@@ -25,7 +25,9 @@ from tasks.tune.plan import planned
 
 GB = 1e9
 # Bytes of processes, measured on runs of offline-tiny and the quickstart.
-MAIN, PLAIN_WORKER, TORCH_WORKER = 0.24 * GB, 0.09 * GB, 0.36 * GB
+FIRST_MAIN, MAIN = 0.24 * GB, 0.36 * GB  # of the main process until `sample`, and after it
+PLAIN_WORKER, TORCH_WORKER = 0.09 * GB, 0.36 * GB
+TRAINER = 0.24 * GB  # more in a worker that trains: autograd, the optimizer, checkpoints
 KERNELS = 0.35 * GB  # of a process that runs a large model: oneDNN's kernels, freed memory that the allocator keeps
 CUDA = 0.6 * GB  # CUDA's context and workspaces
 TRAINED_KEPT = 2.0  # activations of a pass whose weights are trained, relative to one with frozen weights
@@ -159,7 +161,7 @@ def _memory(plan: Plan, machine: Machine, work: Work, precision: str) -> _Memory
     if work.stage == "acquire":
         spec = plan.params.acquire.backbone
         made = 0.75 * GB if spec.startswith("made:") else 0.12 * GB  # a made model is trained
-        host = MAIN + (3.4 * 4 * plan.backbone.parameters if spec.startswith("wheel:") else made)
+        host = FIRST_MAIN + (3.4 * 4 * plan.backbone.parameters if spec.startswith("wheel:") else made)
         return _Memory(0, host, host < machine.memory)
     if work.uses_torch:
         shape = plan.encoder if work.stage == "embed" else plan.backbone
@@ -172,7 +174,8 @@ def _memory(plan: Plan, machine: Machine, work: Work, precision: str) -> _Memory
     extra = {"sample": 0.02 * GB, "cluster": 0.12 * GB, "materialize": 0.0, "report": 0.08 * GB}[work.stage]
     bounded = {"sample": 0.1, "cluster": 0.1, "materialize": 0.2}.get(work.stage, 0) * GB
     large = bounded * min(plan.data.sentences / 1e6, 1)  # shards and DuckDB's limits bound it
-    return _fitting(machine, 0, MAIN + at_once * PLAIN_WORKER + extra + large)
+    main = FIRST_MAIN if work.stage == "sample" else MAIN
+    return _fitting(machine, 0, main + at_once * PLAIN_WORKER + extra + large)
 
 
 def _fitting(machine: Machine, device: float, host: float) -> _Memory:
@@ -242,11 +245,13 @@ def _of_passes(plan: Plan, machine: Machine, work: Work, precision: str) -> _Mem
     keeps = graph <= GRAPH_SHARE * machine.memory
     at_once = int(min(machine.workers, work.processes))
     together = chunk * min(max(machine.cores // max(at_once, 1), 1), MOST_CHUNKS)  # a chunk for each core of a process
-    held = graph if keeps and twice else second * together
-    prompts = 0.0 if trainings else _prompt_bytes(plan)
+    held = graph + second * (together - chunk) if keeps and twice else second * together
+    mixed = 2 if any(one.augmentation != "none" and not one.plain for one in trainings) else 1  # partners' rows
+    beside = TRAINER if trainings else _prompt_bytes(plan)
     kernels = min(KERNELS, 0.06 * GB + 0.5 * weights)
     read = 4.0 * shape.parameters if precision == "bfloat16" else 0.0  # float32 weights of the file, then converted
-    each = TORCH_WORKER + kernels + weights + read + max(_peak(held, twice=twice), _peak(once * together)) + prompts
+    passes = max(_peak(held, twice=twice), _peak(once * together * mixed))
+    each = TORCH_WORKER + kernels + weights + read + passes + beside
     lines.append(f"{at_once} processes with {each / GB:.1f} GB each; chunks of {chunk:,} tokens")
     more = f", {second / 1e3:,.0f} kB for second derivatives" if twice else ""
     lines.append(f"{once / 1e3:,.0f} kB kept for each token of a chunk{more}")
