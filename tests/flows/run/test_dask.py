@@ -1,63 +1,19 @@
 """Shards on a real Dask cluster."""
 
 import shutil
-import subprocess
-import time
 
 import pytest
 
-from support.workspaces import BIN
+from support.dask_cluster import Cluster
 
 
 @pytest.fixture
 def scheduler(served, tmp_path):
-    """A Dask scheduler and a worker, as processes of their own."""
-    file = tmp_path / "scheduler.json"
-    common = {
-        "cwd": served.root,
-        "env": served.environment,
-        "stdout": subprocess.DEVNULL,
-        "stderr": subprocess.DEVNULL,
-    }
-    processes = [
-        subprocess.Popen(
-            [
-                BIN / "dask",
-                "scheduler",
-                "--scheduler-file",
-                file,
-                "--port",
-                "0",
-                "--host",
-                "127.0.0.1",
-                "--no-dashboard",
-            ],
-            **common,
-        ),
-        subprocess.Popen(
-            [
-                BIN / "dask",
-                "worker",
-                "--scheduler-file",
-                file,
-                "--nworkers",
-                "1",
-                "--host",
-                "127.0.0.1",
-                "--no-dashboard",
-            ],
-            **common,
-        ),
-    ]
-    while not file.exists():
-        assert processes[0].poll() is None
-        time.sleep(0.1)
-    import orjson
-
-    yield orjson.loads(file.read_bytes())["address"]
-    for process in reversed(processes):
-        process.terminate()
-        process.wait(20)
+    """The address of a Dask scheduler with a worker."""
+    cluster = Cluster(served, tmp_path)
+    cluster.add_worker("--nworkers", "1")
+    yield cluster.address
+    cluster.end()
 
 
 def test_shards_on_a_dask_cluster_by_address_come_to_the_same_bytes(served, scheduler):

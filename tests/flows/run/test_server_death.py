@@ -2,8 +2,6 @@
 
 import time
 
-import pytest
-
 from support.dying import flow_states, wait_until_gone
 from support.following import following
 from support.workspaces import write_corpus
@@ -20,12 +18,11 @@ def server_of(followed, module, seconds=30):
     raise AssertionError(f"no process of {module} within {seconds} s")
 
 
-@pytest.mark.parametrize("kills", [1, 2])
-def test_a_killed_server_of_a_run_is_started_again_and_the_run_goes_on(workspace, kills):
+def test_a_killed_server_of_a_run_is_started_again_twice_and_the_run_goes_on(workspace):
     write_corpus(workspace.root / "texts" / "large.jsonl", 9, 100)
     with following(workspace, "run", "--workers", "1") as run:
         run.line_with("sample: ")
-        for _ in range(kills):
+        for _ in range(2):
             server_of(run, "flows.server.run_server").kill()
             run.line_with("Prefect's server died (killed by signal 9): it is started again")
         run.line_with("sample   ran")

@@ -26,11 +26,11 @@ class Quick(Workspace):
         return super().environment | {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_WORKER_PREFETCH_SECONDS": "1"}
 
 
-@pytest.fixture
-def pool(workspace):
-    """A workspace with a server, a work pool and the deployments of prefect.yaml."""
+@pytest.fixture(scope="module")
+def pool(template, tmp_path_factory):
+    """A workspace with a server, a work pool and the deployments of prefect.yaml, whose stages are fresh."""
+    workspace = template.copied_to(tmp_path_factory.mktemp("pool") / "workspace")
     shutil.copyfile(REPOSITORY / "prefect.yaml", workspace.root / "prefect.yaml")
-    write_corpus(workspace.root / "texts" / "large.jsonl", 9, 150)
     with following(workspace, "ui", "--port", "0", "--no-browser") as ui:
         ui.line_with("the runs of this workspace: ")
         served = Quick(workspace.root, announced(workspace.root).api)
@@ -88,6 +88,7 @@ def test_a_scheduled_run_is_killed_with_its_worker_and_the_next_one_goes_on(pool
     assert list(nightly["pull_steps"][0].values()) == [{"directory": str(pool.root)}]
     assert set(nightly["parameter_openapi_schema"]["properties"]) > PARAMETERS
     assert all(about["description"] for about in nightly["parameter_openapi_schema"]["properties"].values())
+    write_corpus(pool.root / "texts" / "nightly.jsonl", 9, 150)
     before = set(pool.finished_shards("index"))
     every = {"schedule": {"interval": 20}, "active": True, "parameters": {"stages": ["sample"], "workers": 1}}
     place = f"{pool.api}/deployments/{nightly['id']}/schedules"
@@ -110,6 +111,7 @@ def test_a_scheduled_run_is_killed_with_its_worker_and_the_next_one_goes_on(pool
 
 
 def test_a_custom_run_passes_its_parameters_cancel_cancels_and_people_are_told_of_a_failure(pool):
+    write_corpus(pool.root / "texts" / "on-demand.jsonl", 10, 150)
     with worker(pool), webhook(pool) as told:
         run = ask(pool, "on-demand", stages=["sample"], force=["sample"], workers=1)
         before = len(pool.finished_shards("index"))
