@@ -1,16 +1,14 @@
 """Killed where sentences become vectors, clusters and tasks: the next run goes on, and comes to the same bytes."""
 
-import shutil
 from dataclasses import replace
 
 import pytest
-import test_dask
 from test_kill import Versions, assert_recorded, assert_whole, finished, grown
 
 from support.dying import digests, flow_states, kill_at, outputs, partials, wait_until_gone
 from support.killed import Moment
 from support.made_once import made_once
-from support.workspaces import Workspace, lay_out, write_corpus
+from support.workspaces import ONE_WORKER, Workspace, lay_out, write_corpus
 
 STAGES = ("acquire", "sample", "embed", "cluster", "materialize")
 SETTINGS = (
@@ -23,15 +21,12 @@ SETTINGS = (
     "materialize.train_tasks=12",
     "materialize.validation_tasks=6",
 )
-ONE_WORKER = ("--workers", "1")  # each loads torch: with so little to do, that is most of the time
 # By the step that each is in, in the order in which a run comes to them: one shard is whole, the second all but.
 MOMENTS = {
     "embed/embed": Moment("tasks.embed.stage:embed", "after", nth=2),
     "cluster/describe": Moment("tasks.cluster.assignment:describe", "after", nth=2),
     "materialize/draw": Moment("tasks.materialize.task_writer:write_tasks", "after", nth=2),
 }
-
-scheduler = test_dask.scheduler  # its worker lives in a copy of the template below
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +80,3 @@ def test_killed_in_each_stage_the_next_run_redoes_no_shard_and_comes_to_the_same
     assert not {"RUNNING", "PENDING"} & set(flow_states(workspace))
     assert "stages are whole" in workspace.run("verify")
     assert {name: stage["action"] for name, stage in workspace.status().items()} == dict.fromkeys(STAGES, "fresh")
-
-
-def test_vectors_made_on_a_dask_cluster_by_address_are_the_same_bytes(served, scheduler):
-    lock = (served.root / "dvc.lock").read_bytes()
-    shutil.rmtree(served.root / ".supmer/shards/embed")
-    output = served.run("run", "--force", "embed", "--runner", "dask", "--dask", scheduler)
-    assert [line.split()[:2] for line in output.splitlines() if line.startswith("embed  ")] == [["embed", "ran"]]
-    assert (served.root / "dvc.lock").read_bytes() == lock
