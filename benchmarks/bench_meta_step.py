@@ -31,16 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-from random_steps import (  # noqa: E402
-    Gradients,
-    Problem,
-    bfloat16_passes,
-    cosine,
-    met,
-    our_step,
-    random_problem,
-    timed,
-)
+from random_steps import Gradients, Problem, bfloat16_passes, cosine, met, our_step, random_problem, timed  # noqa: E402
 from records import Record  # noqa: E402
 from released_step import SAME, SUPPORT_BATCH, released_passes, released_step  # noqa: E402
 from torch import Tensor  # noqa: E402
