@@ -5,6 +5,7 @@ import pytest
 
 from support.dying import checkpoint_steps, kill_when
 from support.training_room import RUN_SETTINGS, training_workspace
+from support.workspaces import ONE_WORKER
 
 SETTINGS = (
     *RUN_SETTINGS,
@@ -21,14 +22,14 @@ def furnished(tmp_path_factory, prefect_api):
 
 
 def test_after_kill_9_in_mid_training_the_prompt_is_the_same_byte_for_byte(furnished):
-    told = furnished.run_with(SETTINGS)
+    told = furnished.run_with(SETTINGS, *ONE_WORKER)
     assert "held-out loss" in told
     whole = {path.name: path.read_bytes() for path in (furnished.root / PROMPT).parent.iterdir()}
     work = furnished.root / ".supmer/shards/metatrain/checkpoints"
-    kill_when(lambda: any(checkpoint_steps(work.glob("*"))), furnished, "run", "--force", "metatrain")
+    kill_when(lambda: any(checkpoint_steps(work.glob("*"))), furnished, "run", "--force", "metatrain", *ONE_WORKER)
     left = [step for step in checkpoint_steps(work.glob("*")) if 0 < step < 24]  # a variant may just have ended
     assert left
-    output = furnished.run("run", "--force", "metatrain")
+    output = furnished.run("run", "--force", "metatrain", *ONE_WORKER)
     assert all(f": continuing from step {step}\n" in output for step in left)
     assert "died: marked crashed in Prefect" in output
     assert {path.name: path.read_bytes() for path in (furnished.root / PROMPT).parent.iterdir()} == whole

@@ -5,6 +5,7 @@ import pytest
 
 from support.dying import checkpoint_steps, kill_when
 from support.tuning_room import tuning_workspace
+from support.workspaces import ONE_WORKER
 
 SETS = ("movies", "products", "editorials", "tweets")
 SETTINGS = (
@@ -40,22 +41,22 @@ def prompts(workspace):
 
 
 def test_after_kill_9_in_mid_tuning_the_prompts_are_the_same_byte_for_byte(furnished):
-    told = furnished.run_with(SETTINGS)
+    told = furnished.run_with(SETTINGS, *ONE_WORKER)
     assert "movies/supmer: 4 shots, seed 20: validation" in told
     whole = prompts(furnished)
     assert {name.partition("/")[0] for name in whole} == {"prefix-tuning", "pt", "supmer"}
     work = furnished.root / ".supmer/shards/tune/checkpoints"
-    kill_when(lambda: checkpoint_steps(work.glob("*/0")), furnished, "run", "--force", "tune")
+    kill_when(lambda: checkpoint_steps(work.glob("*/0")), furnished, "run", "--force", "tune", *ONE_WORKER)
     left = checkpoint_steps(work.glob("*/0"))
     assert left
-    output = furnished.run("run", "--force", "tune")
+    output = furnished.run("run", "--force", "tune", *ONE_WORKER)
     assert all(f": continuing from step {step}\n" in output for step in left)
     assert prompts(furnished) == whole
     assert not list(work.glob("*"))
 
 
 def test_a_run_with_one_more_seed_tunes_that_one_and_says_why(furnished):
-    output = furnished.run("run", "-S", "tune.seeds=[10, 20, 30]")
+    output = furnished.run("run", "-S", "tune.seeds=[10, 20, 30]", *ONE_WORKER)
     assert "parameter tune.seeds changed: [10, 20] → [10, 20, 30]" in output
     told = [line for line in output.splitlines() if ": validation " in line]
     assert [line.split("seed ")[1].partition(":")[0] for line in told] == ["30", "30", "30"]
