@@ -243,7 +243,7 @@ class Delimited(LineReader):
                         pass
                     elif not header:
                         header = fields
-                        self._check_columns(f"{self.where}: line {self._row_line}", header)
+                        self._check_header(header)
                         place = header.index(text) if text is not None else 0
                     else:
                         self._row += 1
@@ -255,6 +255,15 @@ class Delimited(LineReader):
                     self._row_line, self._row_start = self._line + 1, self._bytes
             except csv.Error as error:
                 raise InputError(f"{self.place(self._row + 1)}: not CSV ({error}): correct the row's quotes") from error
+
+    def _check_header(self, header: Sequence[str]) -> None:
+        """Raise InputError if the header lacks a column, or has one twice that is read."""
+        place, text = f"{self.where}: line {self._row_line}", self.expected.text
+        self._check_columns(place, header)
+        read = header if text is None else (text,)
+        twice = next((name for name in read if name and header.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"{place}: the column {twice!r} occurs twice: rename one of the two")
 
     def _wrong_number(self, fields: Sequence[str], header: Sequence[str]) -> InputError:
         wrong = f"{counted(len(fields), 'field')} where the header has {len(header)}"

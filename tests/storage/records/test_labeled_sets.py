@@ -130,6 +130,7 @@ def test_every_kind_of_file_is_read(tmp_path):
             "2 fields where the header has 1: correct the row's quotes or delimiters; ';'",
         ),
         ("a.csv", b"text\tlabel\nx\t1\n", "; a tab seems to separate its columns: save it with commas, or with tabs"),
+        ("a.csv", b"text,text,label\nx,y,1\n", "line 1: the column 'text' occurs twice: rename one of the two"),
         ("a.csv", b'text,label\n"x" y,1\n', "row 1 (line 2): not CSV"),
         ("a.csv", b"text,label\n\xff,1\n", "line 2: not UTF-8 (byte 0 is 0xff)"),
         ("a.txt", b"x", "a text file has no labels"),
