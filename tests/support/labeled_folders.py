@@ -41,3 +41,12 @@ def acquired(name, folder: Path):
 def texts_and_labels(count, labels=2, word="text"):
     """Return rows with distinct texts, taking the labels in turn."""
     return [{"text": f"{word} {number}", "label": number % labels} for number in range(count)]
+
+
+def shown(dataset, examples):
+    """(texts, name of the label) of examples."""
+    return [(*example.texts, dataset.form.labels[example.label]) for example in examples]
+
+
+def shown_train(dataset):
+    return shown(dataset, dataset.train)
