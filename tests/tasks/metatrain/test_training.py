@@ -305,18 +305,18 @@ def test_variants_train_on_tasks_of_labeled_sets(room, tmp_path, variant):
 class TestRanks:
     """Several processes, gloo between them."""
 
-    def test_two_ranks_give_what_one_gives(self, room, tmp_path):
-        alone = run(room, tmp_path / "alone")
+    def test_two_ranks_give_what_one_gives(self, room, undisturbed, tmp_path):
+        alone, folder = undisturbed()
         together = train_on_ranks(job(room, tmp_path / "together"), 2, tmp_path / "shard.partial-x")
         for name, value in alone.arrays.items():
             np.testing.assert_allclose(together.arrays[name], value, rtol=2e-3, atol=2e-4)
         assert together.best.loss == pytest.approx(alone.best.loss, rel=1e-4)
         # Adam and clipping hide a wrong scale of the gradients: the norms before them do not.
-        for one, other in zip(steps(tmp_path / "alone"), steps(tmp_path / "together"), strict=True):
+        for one, other in zip(steps(folder), steps(tmp_path / "together"), strict=True):
             assert other == pytest.approx(one, rel=1e-3, abs=1e-5)
 
-    def test_a_training_goes_on_with_another_number_of_ranks(self, room, tmp_path, monkeypatch):
-        alone = run(room, tmp_path / "alone")
+    def test_a_training_goes_on_with_another_number_of_ranks(self, room, undisturbed, tmp_path, monkeypatch):
+        alone, _ = undisturbed()
         with monkeypatch.context() as patch:
             exception = stop_after(patch, 7)
             with pytest.raises(exception):
