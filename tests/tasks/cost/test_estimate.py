@@ -163,6 +163,16 @@ def test_bfloat16_without_units_takes_as_long_as_it_was_measured_to():
     assert slow > 30 * even
 
 
+def test_memory_is_within_the_aim_of_what_an_idle_machine_measured():
+    record = orjson.loads((REPOSITORY / "benchmarks/records/cost.json").read_bytes())
+    measured = {row["stage"]: row["peak_mb"] * 1e6 for row in record["rows"]}
+    machine = processor(record["machine"]["memory_gb"] * 1e9, record["machine"]["usable_cores"], ["bfloat16"])
+    ratios = {
+        name: stage.host_memory / measured[name] for name, stage in cost(profile("offline-tiny"), machine).items()
+    }
+    assert {name: round(ratio, 2) for name, ratio in ratios.items() if not 1 / 1.3 < ratio < 1.3} == {}
+
+
 def test_chunks_are_halved_until_they_fit_the_gpu():
     small = cost(profile("paper-flan-t5-xl"), named_machine(DEVICES["RTX-4090"], None))["metatrain"]
     assert small.fits
