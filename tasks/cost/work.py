@@ -206,9 +206,9 @@ def metatrain(plan: Plan, *, keeps_graph: bool = True) -> Work:
 def _line(training: Training, read: float, operations: float, length: float) -> str:
     """Return what is assumed of a training: the size of a step on average, and of a row."""
     first = 0 if training.plain else min(training.plain_steps, training.steps)
-    plain = f", the first {first:,} of them plain" if first else ""
+    plain = f", the first {first:,} of them plain," if first else ""
     size = f"{read / training.steps:,.0f} tokens and {operations / training.steps / 1e12:,.2f} TFLOP"
-    return f"{training.variant}: {training.steps:,} steps{plain}, of {size}, rows of {length:.0f}"
+    return f"{training.variant}: {training.steps:,} steps{plain} of {size}, rows of {length:.0f}"
 
 
 def _inner_rows(plan: Plan, training: Training) -> int:
