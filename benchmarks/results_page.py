@@ -25,7 +25,7 @@ PAGE, PROGRAM = ROOT / "docs" / "results.md", "benchmarks/results_page.py"
 OLDER = "## Older figures"
 TIMES = r"s|ms|min|h|seconds?|minutes?|hours?|days?"
 UNITS = rf"(?:{TIMES}|[kMGT]i?B|×|times|%|percent|points?|[GTP]?FLOP|sentences|examples|vectors|tasks|steps)"
-FIGURE = re.compile(rf"\d[\d.,]*(?: \w)?\s?{UNITS}(?:/s)?(?![\w-])")
+FIGURE = re.compile(rf"\d[\d.,]*(?: [kMGT])?\s?{UNITS}(?:/s)?(?![\w-])")
 DECIMAL = re.compile(r"\d\.\d")
 
 
