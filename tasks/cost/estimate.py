@@ -171,7 +171,7 @@ def _memory(plan: Plan, machine: Machine, work: Work, precision: str) -> _Memory
         if machine.device is not None:
             return _fitting(machine, CUDA + encoder + batch, MAIN + at_once * each)
         return _fitting(machine, 0, MAIN + at_once * (each + encoder + batch))
-    extra = {"sample": 0.02 * GB, "cluster": 0.12 * GB, "materialize": 0.0, "report": 0.08 * GB}[work.stage]
+    extra = {"sample": 0.02 * GB, "cluster": 0.12 * GB, "materialize": 0.0, "report": 0.16 * GB}[work.stage]
     bounded = {"sample": 0.1, "cluster": 0.1, "materialize": 0.2}.get(work.stage, 0) * GB
     large = bounded * min(plan.data.sentences / 1e6, 1)  # shards and DuckDB's limits bound it
     main = FIRST_MAIN if work.stage == "sample" else MAIN

@@ -16,7 +16,7 @@ from tasks.cost.work import FORWARD, PASS, TWICE
 
 REFERENCE_TEXT = 33.0  # MB/s of `_text_speed` on a core of the reference machine (AMD EPYC, AVX-512)
 HOST_CORES, HOST_MEMORY = 16, 64e9  # of the host of a named GPU, assumed
-DOWNLOAD = 50e6  # bytes per second, assumed
+DOWNLOAD = 100e6  # bytes per second, assumed
 SCALING = 0.93  # of the speed of one core that each of several has, when chunks run in parallel: measured
 _PROBE_TOKENS, _PROBE_SECONDS, _PROBE_LAYERS = 768, 0.6, 2
 _WIDE = 768  # models at least this wide are measured on fewer tokens

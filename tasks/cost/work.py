@@ -22,6 +22,8 @@ POOL_SENTENCE, DRAW_EXAMPLE = 4e-6, 9e-6
 KMEANS_RATE = 35e9  # operations per second in float32 of faiss on a core
 REPORT_SECONDS = 0.15
 MADE_SECONDS = 1.2  # for a tiny model that the program makes
+CONVERTED = 1e-8  # for a number of a quantized model
+CLUSTER_START, MATERIALIZE_START = 3.0, 0.6  # for what workers load before their first shard
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def acquire(plan: Plan) -> Work:
     made = sum(spec.startswith("made:") for spec in specs)
     fetched = plan.data.source_bytes + (0 if made else models)
     converted = plan.backbone.parameters if specs[0].startswith("wheel:") else 0
-    seconds = MADE_SECONDS * made + 4e-8 * converted + (models + plan.data.source_bytes) / 400e6
+    seconds = MADE_SECONDS * made + CONVERTED * converted + (models + plan.data.source_bytes) / 400e6
     disk = models + plan.data.source_bytes
     lines = ("hashed at 400 MB/s; a quantized ONNX model is converted; a made model is trained for some seconds",)
     return Work(
@@ -122,7 +124,7 @@ def cluster(plan: Plan) -> Work:
     points = min(params.clusters * params.points_per_cluster, data.sentences)
     kmeans = 3 * 2 * points * params.clusters * width * params.iterations
     assigned = 3 * 2 * data.sentences * params.clusters * width
-    seconds = CLUSTER_SENTENCE * data.sentences + (kmeans + assigned) / KMEANS_RATE
+    seconds = CLUSTER_START + CLUSTER_SENTENCE * data.sentences + (kmeans + assigned) / KMEANS_RATE
     lines = [f"k-means at {KMEANS_RATE / 1e9:.0f} GFLOP/s a core"]
     tokens = operations = 0.0
     if plan.params.embed.model != "backbone":
@@ -147,7 +149,7 @@ def materialize(plan: Plan) -> Work:
     params, data = plan.params.materialize, plan.data
     tasks = params.train_tasks + params.validation_tasks
     examples = tasks * (params.support_size + params.query_size)
-    seconds = POOL_SENTENCE * data.sentences + DRAW_EXAMPLE * examples
+    seconds = MATERIALIZE_START + POOL_SENTENCE * data.sentences + DRAW_EXAMPLE * examples
     texts = sum(_mix(plan.params).get(name, 0) * count for name, count in (("sp", 2), ("mc", 5), ("ss", 1)))
     disk = examples * texts * SENTENCE_DISK
     lines = (f"{tasks:,} tasks, {examples:,} examples of {texts:.1f} sentences",)
