@@ -63,13 +63,16 @@ def _mend_lock_file(root: Path) -> None:
     """Restore the copy of dvc.lock if the dead run left a truncated file."""
     from flows.dvc_state.dag import Pipeline
 
+    copy, path = root / paths.DVC_LOCK_COPY, root / "dvc.lock"
     try:
         Pipeline(root).nodes()
+        if not copy.exists() or not path.exists() or path.read_bytes().endswith(b"\n"):  # a cut file may be valid YAML
+            return
     except InputError:
-        if not (root / paths.DVC_LOCK_COPY).exists():
+        if not copy.exists():
             raise
-        shutil.copyfile(root / paths.DVC_LOCK_COPY, root / "dvc.lock")
-        click.echo("dvc.lock was cut short by the crash: restored as it was before", err=True)
+    shutil.copyfile(copy, path)
+    click.echo("dvc.lock was cut short by the crash: restored as it was before", err=True)
 
 
 def _mend_claims(pipeline: Pipeline, dead: Holder) -> None:

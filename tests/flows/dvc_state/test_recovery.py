@@ -104,6 +104,17 @@ def test_a_dvc_lock_cut_within_a_hash_of_digits_is_restored(audited, capsys):
     assert "dvc.lock was cut short by the crash: restored as it was before" in capsys.readouterr().err
 
 
+def test_a_dvc_lock_that_is_valid_where_it_is_cut_is_restored(audited):
+    path = audited / "dvc.lock"
+    whole = path.read_text()
+    keep_lock_file(audited)
+    before, _, _ = whole.rpartition("    - path: ")
+    path.write_text(f"{before}   ")
+    read_pipeline(audited)  # nothing is wrong with it but what it lacks
+    mend(audited, DEAD)
+    assert path.read_text() == whole
+
+
 HOLDING = """
 import sys
 from dvc.repo import Repo
