@@ -26,6 +26,7 @@ from tasks.labeled.user_data import dataset_of_rows
 from tasks.methods import INITIALIZATIONS, METHODS, Method
 from tasks.own_examples.backbone import backbone_about, folder_source, template_form
 from tasks.own_examples.method import OwnMethod, prompt_method, table_method
+from tasks.own_examples.options import left_out_in_words
 from tasks.own_examples.tuning import OwnTuning, tune_own
 from tasks.params.learning_schema import TuneParams
 from tasks.tune.plan import Tuning
@@ -71,12 +72,14 @@ class TuneResult:
         backbone: the model's folder.
         seeds: a result for each seed.
         precision: the precision of the backbone's products, "float32" or "bfloat16".
+        left_out: the examples that were not used, such as repeated texts, with reasons; "" if all were used.
     """
 
     folder: Path
     backbone: Path
     seeds: tuple[SeedResult, ...]
     precision: Precision
+    left_out: str = ""
 
     @property
     def score(self) -> float | None:
@@ -194,7 +197,8 @@ def tune(  # noqa: PLR0913 - each is a choice of the user, and all but three hav
             checkpoint_seconds=_CHECKPOINT_SECONDS,
         )
         rows = tune_own(own, target, progress or _silent, lambda _line: None)
-    return TuneResult(target, own.backbone, tuple(SeedResult(**row) for row in rows), tuning.precision)
+    results = tuple(SeedResult(**row) for row in rows)
+    return TuneResult(target, own.backbone, results, tuning.precision, left_out_in_words(plain.left_out))
 
 
 def _silent(_share: float, _remark: str) -> None:

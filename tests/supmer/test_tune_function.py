@@ -47,6 +47,7 @@ def test_the_backbone_is_a_model_or_that_of_a_workspace_given_or_around(room, ba
     assert np.array_equal(prompts[0], prompts[2])
     assert around.folder == around_room / "around"
     assert around.classifier().labels == ("0", "1")
+    assert around.left_out == ""
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -58,6 +59,7 @@ def test_it_starts_from_a_prompt_and_tests_on_what_is_given(room, backbone):
     assert prompt.prompt.shape == (4, 16)
     assert prompt.about["downstream"]["method"] == "learned"
     assert [seed.examples for seed in result.seeds] == [4, 4]
+    assert result.left_out == "4 rows left out: 4 with texts that are in the test set"
     assert result.score == pytest.approx(np.mean([seed.score for seed in result.seeds]))
 
 
