@@ -29,6 +29,7 @@ BUILT = [name for name, row in METHODS.items() if row.is_built]
 EXAMPLES = """\b
 Examples:
   supmer tune --data my.jsonl --text review --label stars --output my-prompt
+  supmer tune --data my.csv --prompt prompts/t5-77m-news-reviews --output my-prompt
   supmer tune --data my.csv --text title --text body --label topic --prompt artifacts/prompt/supmer --output my-prompt
   supmer tune --data my.jsonl --text review --label stars --method p-tuning-v2 --output my-prefixes
   supmer tune --data my.jsonl --text review --label stars --method tfidf
