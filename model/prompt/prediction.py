@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.prompt.passes import Passes
-from model.prompt.rows import Row
+from model.prompt.rows import Row, refuse_unknown_ids
 from model.t5.backbone import computing
 from model.text.templates import Template
 from model.text.tokenization import TemplateTokenizer
@@ -85,6 +85,7 @@ def label_scores(
     """
     if not label_ids or not all(len(ids) for ids in label_ids):
         raise InputError("each label needs at least one token: choose other label words")
+    refuse_unknown_ids(passes.backbone, *label_ids)
     rows = [
         Row(Example(str(number), 0, ids, _NO_TARGET), owner, 1.0)
         for number, (ids, owner) in enumerate(zip(inputs, owners, strict=True))

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.t5.backbone import Backbone
@@ -80,6 +82,7 @@ def encoder_inputs(
 ) -> EncoderInputs:
     """Return the examples behind their prompts; `owners` [rows] are their numbers in `prompts` [prompts, P, d]."""
     padded = pad(examples, backbone.pad_id)
+    refuse_unknown_ids(backbone, padded.input_ids, padded.target_ids)
     ids, mask, targets, rows, positions = (
         torch.from_numpy(array).to(backbone.device)
         for array in (padded.input_ids, padded.mask, padded.target_ids, padded.slot_rows, padded.slot_positions)
@@ -92,6 +95,16 @@ def encoder_inputs(
         tokens = tokens.index_put((rows, positions), vectors.to(tokens.dtype))
     always = mask.new_ones(len(examples), prompts.shape[1])  # prompt positions are always attended to
     return EncoderInputs(torch.cat([prompts[owners], tokens], 1), torch.cat([always, mask], 1), targets)
+
+
+def refuse_unknown_ids(backbone: Backbone, *ids: NDArray[Any]) -> None:
+    """Raise InputError if a token id is beyond the backbone's vocabulary."""
+    largest = max((int(part.max()) for part in ids if part.size), default=0)
+    if largest >= backbone.vocabulary:
+        raise InputError(
+            f"the backbone knows {backbone.vocabulary:,} tokens, and its tokenizer gives the id {largest:,}: the "
+            "tokenizer is that of another model"
+        )
 
 
 def decoder_inputs(backbone: Backbone, targets: Tensor) -> Tensor:

@@ -83,3 +83,10 @@ def test_a_configuration_that_makes_no_model(workspace, command_line):
     config = json.loads((folder / "config.json").read_bytes()) | {"num_layers": "x"}
     (folder / "config.json").write_text(json.dumps(config))
     assert "odd: cannot be" in refused(command_line("tune", "--method", "ft", "--backbone", str(folder), *QUICK))
+
+
+@pytest.mark.parametrize("method", ["pt", "ft", "lora"])
+def test_a_tokenizer_of_another_model(workspace, command_line, method):
+    folder = save_bart(workspace / "bart")  # it knows fewer tokens
+    line = refused(command_line("tune", "--method", method, "--backbone", str(folder), *QUICK))
+    assert "the backbone knows 50 tokens, and its tokenizer gives the id" in line
