@@ -53,6 +53,9 @@ class HuggingFaceBackbone:
 
     def __init__(self, model: Any, *, recompute: bool = False) -> None:
         self._model = model.eval().requires_grad_(requires_grad=False)
+        for module in model.modules():
+            if isinstance(module, torch.nn.LayerNorm) and module.weight.dtype == torch.bfloat16:
+                module.float()  # it gets float32 from sums with a prompt, and a CPU refuses to mix that with bfloat16
         self._run = recomputed if recompute else directly
         self.family: str = model.config.model_type
         self.width: int = model.get_input_embeddings().weight.shape[1]
@@ -69,6 +72,7 @@ class HuggingFaceBackbone:
 
     def encode(self, inputs: Tensor, mask: Tensor) -> Tensor:
         """Run the model's own encoder."""
+        refuse_too_long(self._model.config, inputs)
         return self._run(self._encoder, inputs, mask)
 
     def _encoder(self, inputs: Tensor, mask: Tensor) -> Tensor:
@@ -84,6 +88,16 @@ class HuggingFaceBackbone:
         )
         logits: Tensor = output.logits
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def refuse_too_long(config: Any, inputs: Tensor) -> None:
+    """Raise InputError if input embeddings [rows, n, d] have more positions than a model has."""
+    most = getattr(config, "max_position_embeddings", None)
+    if isinstance(most, int) and inputs.shape[1] > most:
+        raise InputError(
+            f"the backbone reads at most {most:,} positions, and prompt and text take {inputs.shape[1]:,}: lower "
+            "tune.max_length or metatrain.prompt_tokens"
+        )
 
 
 def special_ids(config: Any) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from model.meta.ranks import Ranks
-from model.t5.backbone import special_ids
+from model.t5.backbone import refuse_too_long, special_ids
 from model.t5.precision import Precision, weights_dtype
 from storage.errors import UNLOADABLE, InputError, first_line
 
@@ -51,6 +51,7 @@ class Trainee(torch.nn.Module):
 
     def encode(self, inputs: Tensor, mask: Tensor) -> Tensor:
         """Run the model's own encoder."""
+        refuse_too_long(self.model.config, inputs)
         output = self.model.get_encoder()(inputs_embeds=inputs, attention_mask=mask.long(), return_dict=True)
         hidden: Tensor = output.last_hidden_state
         return hidden

@@ -11,6 +11,7 @@ from model.prompt.regularizer import GradientRegularizer
 from model.prompt.rows import Row
 from model.t5.backbone import HuggingFaceBackbone, backbone_of
 from model.t5.fast_t5 import FastT5
+from storage.errors import InputError
 from support.meta_examples import SHAPE, bart, example, t5, task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -131,6 +132,26 @@ def test_second_order_steps_run_in_bfloat16(fast):
     found = meta_gradients(passes, prompt, GradientRegularizer(16, 2), mixed, StepForm(inner_rate=5.0))
     assert found.prompt.dtype == torch.float32
     assert torch.isfinite(found.prompt).all()
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_other_families_run_in_bfloat16_with_norms_in_float32(order):
+    chance = np.random.default_rng(8)
+    mixed, prompt = [MixedTask(task(chance))], torch.from_numpy(chance.normal(size=(4, 8)).astype(np.float32))
+    form = StepForm(inner_rate=0.1, order=order)
+    wide, low = (
+        meta_gradients(Passes(backbone_of(bart(dtype))), prompt, None, mixed, form).prompt
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert low.dtype == torch.float32
+    assert torch.cosine_similarity(low.flatten(), wide.flatten(), dim=0) > 0.98
+
+
+def test_more_positions_than_a_model_has_are_refused():
+    chance = np.random.default_rng(9)
+    passes, rows = Passes(backbone_of(bart(torch.float32))), [Row(example(chance, length=62), 0, 1.0)]
+    with pytest.raises(InputError, match="reads at most 64 positions, and prompt and text take 66"):
+        passes.losses_of(torch.zeros(1, 4, 8), rows)
 
 
 @pytest.mark.parametrize("fast", [True, False])
