@@ -7,12 +7,18 @@ import shlex
 import signal
 import sys
 import threading
+import urllib.error
 import urllib.request
 import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import click
 import orjson
 
+from flows.lock import SCHEDULE, is_free
 from flows.run.interrupt import raise_on_signals
 from flows.server.access import Access, configured
 from flows.server.lasting_server import announced, opener, start_lasting_server
@@ -65,6 +71,7 @@ def command(port: int, no_browser: bool, environment: bool) -> None:
         return
     try:
         click.echo(f"the runs of this workspace: {lasting.access.link()}  (Ctrl-C stops)")
+        _pause_left_schedule(root, lasting.access)
         if not _has_runs(lasting.access):
             click.echo("no run has been made here yet: `supmer run` makes one, and it appears there as it goes")
         if not no_browser:
@@ -94,8 +101,29 @@ def show(address: str) -> None:
 
 
 def _has_runs(access: Access) -> bool:
+    return bool(_asked(access, "POST", "/flow_runs/count"))
+
+
+def _pause_left_schedule(root: Path, access: Access) -> None:
+    """Pause the schedule of a `supmer serve` that was killed: this server would make runs that nobody takes."""
+    from flows.server.prefect_home import FLOW, deployment_name
+
+    if not is_free(root, SCHEDULE):
+        return
+    with suppress(urllib.error.HTTPError):  # there is no schedule
+        left = _asked(access, "GET", f"/deployments/name/{FLOW}/{quote(deployment_name(root), safe='')}")
+        if not left["paused"]:
+            _asked(access, "POST", f"/deployments/{left['id']}/pause_deployment")
+            click.echo("the schedule of a `supmer serve` that was killed is paused: start `supmer serve` again")
+
+
+def _asked(access: Access, method: str, place: str) -> Any:
+    """Return the server's answer to a request."""
     request = urllib.request.Request(  # noqa: S310 - our own address
-        f"{access.api}/flow_runs/count", data=b"{}", headers=access.headers | {"Content-Type": "application/json"}
+        f"{access.api}{place}",
+        data=b"{}" if method == "POST" else None,
+        headers=access.headers | {"Content-Type": "application/json"},
+        method=method,
     )
     with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - our own address
-        return bool(orjson.loads(answer.read()))
+        return orjson.loads(answer.read() or b"null")

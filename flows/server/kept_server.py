@@ -87,6 +87,7 @@ class KeptServer:
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 pass_fds=[self._listening.fileno()],
+                start_new_session=True,  # else Ctrl-C in a terminal ends it before it is told what was cancelled
             )
 
     def _keep(self) -> None:

@@ -25,6 +25,8 @@ def settings(root: Path) -> dict[str, str]:
     return {
         "PREFECT_HOME": str(root / HOME),
         CONSOLE_LEVEL: SILENT,  # supmer prints progress; Prefect keeps the log
+        "PREFECT_LOGGING_INTERNAL_LEVEL": SILENT,  # events that a dead server did not get, a page for each
+        "PREFECT_CLIENT_MAX_RETRIES": "6",  # two minutes, if a server does not answer
         "PREFECT_UI_ENABLED": "false",
     }
 
@@ -44,6 +46,11 @@ def prints_logs() -> bool:
 def workspace_tag(root: Path) -> str:
     """Return the Prefect tag of everything that runs in this workspace."""
     return f"workspace:{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
+
+
+def deployment_name(root: Path) -> str:
+    """Return the name of the deployment that `supmer serve` makes in this workspace."""
+    return f"{root.name}-{workspace_tag(root).partition(':')[2][:6]}"
 
 
 def describe_run(root: Path, name: str) -> None:

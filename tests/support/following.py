@@ -69,8 +69,8 @@ class Followed:
 
 
 @contextmanager
-def following(workspace, *arguments):
-    process = workspace.start(*arguments)
+def following(workspace, *arguments, **options):
+    process = workspace.start(*arguments, **options)
     try:
         yield Followed(process)
     finally:

@@ -1,5 +1,9 @@
 """The pipeline on a schedule: a real server, Prefect's own runner, real processes."""
 
+import os
+import signal
+import sqlite3
+
 import pytest
 
 from flows.lock import schedule_lock
@@ -33,9 +37,8 @@ def made(workspace):
 
 def test_a_scheduled_run_that_is_killed_also_with_its_runner_is_gone_on_with(workspace):
     """One test, for the server's start is most of it."""
+    blocked(workspace)
     store = workspace.root / ".supmer/shards/sample"
-    (store / "write").rename(store / "elsewhere")
-    (store / "write").touch()  # no shard of this step can be written
     arguments = ("serve", "sample", *SCHEDULE, "-S", "sample.min_words=51")
     with following(workspace, *arguments) as serve:
         serve.line_with("a run has started")
@@ -80,6 +83,50 @@ def test_a_scheduled_run_that_is_killed_also_with_its_runner_is_gone_on_with(wor
     assert seconds < STOP_SECONDS
     assert not left
     assert workspace.status()["sample"]["action"] == "fresh"
+
+
+def blocked(workspace):
+    """Let no shard of sample's second step be written: a run fails and tries again, until it is ended."""
+    store = workspace.root / ".supmer/shards/sample"
+    (store / "write").rename(store / "elsewhere")
+    (store / "write").touch()
+
+
+def test_ctrl_c_cancels_the_run_and_pauses_the_schedule_and_so_does_supmer_ui_after_a_kill(workspace):
+    blocked(workspace)
+    arguments = ("serve", "sample", *SCHEDULE, "-S", "sample.min_words=51")
+    with following(workspace, *arguments, start_new_session=True) as serve:
+        serve.line_with("sample failed: ")
+        os.killpg(serve.process.pid, signal.SIGINT)  # as a terminal does
+        serve.line_with("stopped: nothing runs until")
+        assert serve.process.wait(STOP_SECONDS) == 0
+    assert "Traceback" not in "\n".join(serve.lines)
+    assert recorded(workspace, STATES) == {"CANCELLED"}
+    assert recorded(workspace, PAUSED) == {1}
+
+    with following(workspace, *arguments) as serve:
+        api = api_of(serve)
+        serve.line_with("a run has started")
+        assert recorded(workspace, PAUSED) == {0}
+        [run] = WEB.post(f"{api}/flow_runs/filter", json=GOING).json()
+        WEB.post(f"{api}/flow_runs/{run['id']}/set_state", json={"state": {"type": "CANCELLING"}}).raise_for_status()
+        serve.line_with(": cancelled")  # by its name in Prefect's interface
+        for process in serve.family():
+            process.kill()
+    with following(workspace, "ui", "--port", "0", "--no-browser") as ui:
+        ui.line_with("the schedule of a `supmer serve` that was killed is paused")
+        assert recorded(workspace, PAUSED) == {1}
+
+
+GOING = {"flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}, "flows": {"name": {"any_": ["supmer"]}}}
+STATES = "SELECT state_type FROM flow_run WHERE deployment_id IS NOT NULL"
+PAUSED = "SELECT paused FROM deployment"
+
+
+def recorded(workspace, query):
+    """The values that Prefect's database gives for a query."""
+    with sqlite3.connect(workspace.root / ".prefect/prefect.db") as database:
+        return {row[0] for row in database.execute(query)}
 
 
 def test_a_schedule_that_others_pause_or_delete_says_so(workspace):
