@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ import click
 import psutil
 
 from flows.lock import stopped
-from flows.run.measure import SERVER
+from flows.run.measure import SERVERS
 from flows.server.access import configured
 from flows.server.kept_server import is_kept_here, let_all_go
 
@@ -49,6 +50,15 @@ def _watch(flow_run_id: UUID | None) -> None:
                 state = client.read_flow_run(flow_run_id).state
                 if state and (state.is_cancelling() or state.is_cancelled()):
                     os.kill(os.getpid(), signal.SIGTERM)
+
+
+_given_up: list[str] = []  # why this process stops itself
+
+
+def give_up(problem: str) -> None:
+    """Stop this run as Ctrl-C does, but because of a problem, with exit code 2; any thread may call this."""
+    _given_up.append(problem)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def raise_on_signals() -> None:
@@ -83,13 +93,15 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     """End the process without waiting for shards: unfinished files have temporary names and are never read."""
     for another in (signal.SIGINT, signal.SIGTERM):
         signal.signal(another, signal.SIG_IGN)
-    told = False
+    told, given_up = False, [*_given_up]
     if sys.stdout.isatty():
         click.echo("\x1b[?25h", nl=False)  # a live bar hides the cursor
-    click.echo(f"\ninterrupted: finished stages and shards are kept; {advice()}", err=True)
+    what = f"supmer: {given_up[0]}" if given_up else "interrupted"
+    click.echo(f"\n{what}: finished stages and shards are kept; {advice()}", err=True)
+    logging.disable()  # what is said about workers that are killed now would mislead
     children = psutil.Process().children(recursive=True)
     trackers = [child for child in children if _runs(child, "resource_tracker")]
-    if "prefect" in sys.modules:
+    if "prefect" in sys.modules and not given_up:
         with suppress(Exception):  # the user asked to stop now, even if Prefect cannot be told
             told = _tell_prefect()
     let_all_go()
@@ -97,14 +109,15 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
         if child not in trackers:  # a worker that outlives Python's resource tracker would start another one
             with suppress(psutil.Error):
                 # Workers write to temporary files and can be killed; Prefect's server has to close its database.
-                child.terminate() if _runs(child, SERVER) else child.kill()
+                child.terminate() if any(_runs(child, server) for server in SERVERS) else child.kill()
     psutil.wait_procs([child for child in children if child not in trackers], timeout=1)
     for tracker in trackers:
         with suppress(psutil.Error):
             tracker.kill()
     with suppress(OSError):  # the workspace was not open yet
         stopped(Path.cwd())
-    os._exit(0 if told and SUPERVISED in os.environ else 128 + number)  # another code would be a crash for Prefect
+    code = 2 if given_up else 128 + number
+    os._exit(0 if told and SUPERVISED in os.environ else code)  # another code would be a crash for Prefect
 
 
 def _runs(process: psutil.Process, program: str) -> bool:

@@ -10,7 +10,7 @@ import psutil
 
 SAMPLE_SECONDS = 0.2
 SAMPLE_SHARE = 0.03  # of the time, at most: the system visits every page to find shared memory
-SERVER = "flows.server.run_server"  # a child process too, but not part of the stage
+SERVERS = ("flows.server.run_server", "flows.server.lasting_server")  # child processes too, but no part of the stage
 
 
 @dataclass
@@ -27,7 +27,7 @@ def tree_memory() -> int:
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):
         with suppress(psutil.Error):
-            if process is own or SERVER not in process.cmdline():
+            if process is own or not {*SERVERS} & {*process.cmdline()}:
                 total += _held(process)
     return total
 

@@ -27,8 +27,10 @@ from flows.run.interrupt import note_forced, stop_on_signals, stop_when_cancelle
 from flows.run.opening import OpenRun, open_run, opened
 from flows.run.plan import plan, summary
 from flows.run.request import Places, Request, assignments
+from flows.run.server_watch import server_watch
 from flows.run.shard_runner import shard_runner
 from flows.run.stage_runs import Run, current, stage
+from flows.server.access import configured
 from flows.server.notification import notify
 from flows.server.prefect_home import FLOW, describe_run, mark_crashed, prints_logs, workspace_tag
 from flows.server.run_server import find_report
@@ -100,6 +102,8 @@ def _held(request: Request) -> Iterator[OpenRun]:
     assert context.flow_run is not None
     with open_run(root, request, f"Prefect's flow run {context.flow_run.name}", quiet=prints_logs()) as run:
         find_report(root)
+        if configured():
+            server_watch(root).start()
         if run.lock.dead:
             mark_crashed(root, but=context.flow_run.id)
             run.lock.mended = True

@@ -12,6 +12,7 @@ from flows.lock import Lock
 from flows.run.interrupt import stop_on_signals
 from flows.run.opening import OpenRun, opened
 from flows.run.outcome import Outcome
+from flows.run.server_watch import server_watch
 from flows.server import prefect_home
 from flows.server.run_server import await_server, importing, start_server
 from storage.errors import first_line
@@ -69,10 +70,12 @@ def start_prefect(root: Path, lock: Lock) -> bool:
         click.echo("preparing Prefect's database in .prefect (first run only, about half a minute)")
     log = root / prefect_home.HOME / "server.log"
     server = start_server(root, log)
+    watch = server_watch(root, server)
     with doing("starting Prefect"), importing():
         import flows.run.pipeline  # noqa: F401 - imports Prefect, which takes seconds, while the server starts
 
         await_server(server, log)
+    watch.start()
     if lock.dead is None:
         return False
     prefect_home.mark_crashed(root)

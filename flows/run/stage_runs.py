@@ -159,7 +159,7 @@ class Run:
         with reporter.doing(f"{node.name}: recording what it read and wrote"):
             with self._dvc:
                 announce(self.pipeline, node, "COMPLETE", run_id, datetime.now(UTC), record | {"why": list(why)})
-            tell_prefect(self.pipeline.root, node, why, record, self.reporter.say)
+            tell_prefect(self.pipeline.root, node, why, record, reporter.say)
         return record
 
     def _refuse_changed(self, stage: Stage) -> None:

@@ -81,7 +81,11 @@ def start_lasting_server(root: Path, port: int) -> Lasting:
 
     The server ends when this process has ended and no run needs it.
     """
-    listening = reserve(port)
+    return start_lasting_server_at(root, reserve(port))
+
+
+def start_lasting_server_at(root: Path, listening: socket.socket, key: str | None = None) -> Lasting:
+    """Start the server at a socket, with a new key or with that of a server that died, and wait until it answers."""
     private_folder(root / HOME)
     private_folder(root / ANNOUNCEMENT.parent)
     if not (root / HOME / "prefect.db").exists():
@@ -91,6 +95,7 @@ def start_lasting_server(root: Path, port: int) -> Lasting:
         root / HOME / "server.log",
         listening,
         str(root),
+        key=key,
         PREFECT_HOME=str(root / HOME),
         PREFECT_UI_ENABLED="true",
         PREFECT_UI_API_URL="/api",
