@@ -22,8 +22,11 @@ from tasks.params.learning_schema import MetatrainParams
 
 WIDTH = 16
 COUNTS = {"sp-next": 6, "sp-cluster": 6, "mc-next": 6, "ss": 6}
-RUN_SETTINGS = (  # of a short training by `supmer run`
+RUN_SETTINGS = (  # of a short training by `supmer run`, on the paper's tasks and with its objective from the start
     "metatrain.template=sentinel",
+    "metatrain.formats=[sp, mc, ss]",
+    "metatrain.rewritten_formats=[]",
+    "metatrain.plain_steps=0",
     "metatrain.prompt_tokens=3",
     "metatrain.steps=24",
     "metatrain.validate_every=12",

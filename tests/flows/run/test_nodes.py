@@ -30,8 +30,8 @@ def address():
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def start_run(workspace, address):
-    words = ("run", "--force", "metatrain", "--nodes", "2", "--rendezvous", address, "--workers", "1")
+def start_run(workspace, address, *words):
+    words = ("run", *words, "metatrain", "--nodes", "2", "--rendezvous", address, "--workers", "1")
     return workspace.start(*words, start_new_session=True)
 
 
@@ -53,8 +53,20 @@ def ended(process, code):
     return output
 
 
-def test_a_node_is_killed_in_mid_training_the_run_stops_with_one_line_and_goes_on_alone(furnished, address):
-    run, node = start_run(furnished, address), furnished.start("join", address)
+def alone(workspace, _address):
+    return workspace.run("run", "metatrain", "--workers", "1")
+
+
+def on_two_nodes(workspace, address):
+    run, node = start_run(workspace, address), workspace.start("join", address)
+    said = ended(run, 0)
+    assert "the run is over" in ended(node, 0)
+    return said
+
+
+@pytest.mark.parametrize("resume", [alone, on_two_nodes])
+def test_a_node_is_killed_in_mid_training_the_run_stops_with_one_line_and_goes_on(furnished, address, resume):
+    run, node = start_run(furnished, address, "--force"), furnished.start("join", address)
     await_checkpoint(furnished, run, node)
     node.kill()
     said = ended(run, 2)
@@ -63,9 +75,9 @@ def test_a_node_is_killed_in_mid_training_the_run_stops_with_one_line_and_goes_o
     assert "`supmer run` continues from step " in failed
     assert "training-1: 1 rank here, 2 nodes" in node.communicate()[0]
     wait_until_gone(furnished.root)
-    alone = furnished.run("run", "metatrain", "--workers", "1")
-    assert "supmer: continuing from step " in alone
-    assert "supmer: step 24, held-out loss" in alone
+    again = resume(furnished, address)
+    assert "supmer: continuing from step " in again
+    assert "supmer: step 24, held-out loss" in again
 
 
 HOST = """
