@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,10 @@ def command(query: str | None, form: str, limit: int, memory_mb: int | None) -> 
 
     def interrupt() -> None:
         for connection in opened:
-            connection.interrupt()
+            from duckdb import ConnectionException
+
+            with suppress(ConnectionException):  # it was closed meanwhile
+                connection.interrupt()
 
     with interruptible(interrupt):  # from here on: while DuckDB is loaded, a Ctrl-C may be lost
         from storage.queries.views import DEFAULT_MEMORY_MB, connect, run_query, summaries

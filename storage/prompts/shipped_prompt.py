@@ -56,7 +56,7 @@ def shipped_folder(root: Path, name: str, where: str) -> Path:
     """Return the folder of a shipped prompt by name. Raise InputError, beginning with `where`, if there is none."""
     folder = root / paths.SHIPPED_PROMPTS / name
     if not (folder / CONFIG).is_file():
-        there = ", ".join(path.name for path in shipped_folders(root))
+        there = ", ".join(sorted(path.parent.name for path in folder.parent.glob(f"*/{CONFIG}")))
         listed = f"there are {there}" if there else "`supmer ship` makes one"
         raise InputError(f"{where}: no prompt in {paths.SHIPPED_PROMPTS}/{name}: {listed}")
     return folder
