@@ -30,8 +30,8 @@ def address():
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def start_run(workspace, address, *words):
-    words = ("run", *words, "metatrain", "--nodes", "2", "--rendezvous", address, "--workers", "1")
+def start_run(workspace, address):
+    words = ("run", "metatrain", "--nodes", "2", "--rendezvous", address, "--workers", "1")
     return workspace.start(*words, start_new_session=True)
 
 
@@ -64,9 +64,10 @@ def on_two_nodes(workspace, address):
     return said
 
 
-@pytest.mark.parametrize("resume", [alone, on_two_nodes])
-def test_a_node_is_killed_in_mid_training_the_run_stops_with_one_line_and_goes_on(furnished, address, resume):
-    run, node = start_run(furnished, address, "--force"), furnished.start("join", address)
+@pytest.mark.parametrize(("resume", "rank"), [(alone, 4), (on_two_nodes, 5)])
+def test_a_node_is_killed_in_mid_training_the_run_stops_with_one_line_and_goes_on(furnished, address, resume, rank):
+    furnished.run("params", "set", f"metatrain.regularizer.rank={rank}")  # nothing of it is there yet
+    run, node = start_run(furnished, address), furnished.start("join", address)
     await_checkpoint(furnished, run, node)
     node.kill()
     said = ended(run, 2)
@@ -127,6 +128,14 @@ def test_the_ranks_that_slurm_gives_are_used_and_all_end_well_even_if_nothing_is
     first, second = started_by_srun(furnished, "run", "--rendezvous", address)
     assert "metatrain  cached" in ended(first, 0)
     assert "the run is over" in ended(second, 0)
+
+
+def test_the_ranks_of_an_outer_torchrun_are_used(furnished):
+    ranks = ("--standalone", "--nproc-per-node", "2", "--local-addr", "127.0.0.1", "--no-python")
+    run = furnished.start(*ranks, BIN / "supmer", "run", "--force", "metatrain", "--workers", "1", program="torchrun")
+    said = ended(run, 0)
+    assert "supmer: step 24, held-out loss" in said
+    assert "training-1: 1 rank here, 2 nodes" in said
 
 
 @pytest.mark.parametrize(

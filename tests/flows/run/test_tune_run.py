@@ -64,7 +64,7 @@ def test_a_run_with_one_more_seed_tunes_that_one_and_says_why(furnished):
 
 
 def test_a_template_or_length_of_the_prompt_makes_tuning_stale_and_other_knobs_of_training_do_not(furnished):
-    shown = furnished.run("why", "tune", "-S", "metatrain.template=instruction", "-S", "metatrain.steps=77")
+    shown = furnished.run("why", "tune", "-S", "metatrain.template=instruction", "-S", "metatrain.steps=177")
     assert "parameter metatrain.template changed: sentinel → instruction" in shown
     assert "steps" not in shown
 
