@@ -1,8 +1,8 @@
 """Random kills over all stages: a workspace is run again and again, struck each time, until it is whole.
 
-A strike hits the process group, the main process, a worker or Prefect's server, at a random time or just after the run
-got on. Between two runs an output may be deleted. Nothing that was finished may be lost or done again, and the files
-must be those of an undisturbed run.
+A strike hits the process group, the main process, a worker or Prefect's server, at a random time or in the stage whose
+turn it is, often just after the run got on. Between two runs an output may be deleted. Nothing that was finished may be
+lost or done again, and the files must be those of an undisturbed run.
 """
 
 import os
@@ -29,6 +29,9 @@ DELETED_SHARE = 0.15
 PASSING_SHARE = 0.4
 SLOW_SECONDS = 300  # a run of the tiny profile takes one minute
 STRIKES_IN_A_RUN = 3
+RANDOM_SHARE = 0.2  # strikes at any time; the others take the stages in turn
+STAGE_SECONDS = 4  # in which most stages of the tiny profile end
+STAGES = ("acquire", "sample", "embed", "cluster", "materialize", "metatrain", "tune", "report")
 MOST_FAILURES = 3
 
 
@@ -73,7 +76,7 @@ def _run(room: Room, strikes: int) -> bool:
         )
         deadline = time.monotonic() + SLOW_SECONDS
         for kind in _kinds(room, strikes):
-            if not _await_moment(room, process, deadline) or _strike(room, process, kind) in FATAL:
+            if not _await_moment(room, process, strikes, deadline) or _strike(room, process, kind) in FATAL:
                 break
         return _ended(room, process, deadline, said)
 
@@ -89,20 +92,35 @@ def _kinds(room: Room, strikes: int) -> Iterator[str]:
             return
 
 
-def _await_moment(room: Room, process: subprocess.Popen[bytes], deadline: float) -> bool:
-    """Wait for a random time, or until the run got on; return False if it ended before."""
+def _await_moment(room: Room, process: subprocess.Popen[bytes], strikes: int, deadline: float) -> bool:
+    """Wait for a random time, or until the run is in the stage whose turn it is; return False if it ended before."""
     generator = room.generator
-    until, before = deadline, None
-    if generator.random() < 0.25:
+    if generator.random() < RANDOM_SHARE:
         until = time.monotonic() + generator.uniform(0.1, 8)
-    else:
-        before = _progress(room.root) + generator.randint(0, 3)
-    while process.poll() is None and time.monotonic() < until:
-        if before is not None and _progress(room.root) > before:
-            time.sleep(generator.uniform(0, 0.5))
-            break
+        while process.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)
+        return process.poll() is None
+    turn = STAGES[min(room.strikes * len(STAGES) // strikes, len(STAGES) - 1)]
+    while process.poll() is None and time.monotonic() < deadline and not _reached(room, turn):
         time.sleep(0.02)
+    _await_progress(room, process, generator)
     return process.poll() is None and time.monotonic() < deadline
+
+
+def _reached(room: Room, turn: str) -> bool:
+    """Return True if the run is in a stage, or in a later one."""
+    return _stage(room) in STAGES[STAGES.index(turn) :]
+
+
+def _await_progress(room: Room, process: subprocess.Popen[bytes], generator: random.Random) -> None:
+    """Wait a moment, which a shard or a checkpoint that is written cuts short."""
+    until, before = (
+        time.monotonic() + generator.uniform(0, STAGE_SECONDS),
+        _progress(room.root) + generator.randint(0, 3),
+    )
+    while process.poll() is None and time.monotonic() < until and _progress(room.root) <= before:
+        time.sleep(0.02)
+    time.sleep(generator.uniform(0, 0.3))
 
 
 def _progress(root: Path) -> int:
