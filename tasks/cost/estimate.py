@@ -28,6 +28,7 @@ GB = 1e9
 FIRST_MAIN, MAIN = 0.24 * GB, 0.36 * GB  # of the main process until `sample`, and after it
 PLAIN_WORKER, TORCH_WORKER = 0.09 * GB, 0.36 * GB
 TRAINER = 0.24 * GB  # more in a worker that trains: autograd, the optimizer, checkpoints
+TUNER, TUNER_SHARE = 0.1 * GB, 1.2  # more in one that tunes: freed memory of passes of many lengths, by the weights
 KERNELS = 0.35 * GB  # of a process that runs a large model: oneDNN's kernels, freed memory that the allocator keeps
 CUDA = 0.6 * GB  # CUDA's context and workspaces
 TRAINED_KEPT = 2.0  # activations of a pass whose weights are trained, relative to one with frozen weights
@@ -247,7 +248,7 @@ def _of_passes(plan: Plan, machine: Machine, work: Work, precision: str) -> _Mem
     together = chunk * min(max(machine.cores // max(at_once, 1), 1), MOST_CHUNKS)  # a chunk for each core of a process
     held = graph + second * (together - chunk) if keeps and twice else second * together
     mixed = 2 if any(one.augmentation != "none" and not one.plain for one in trainings) else 1  # partners' rows
-    beside = TRAINER if trainings else _prompt_bytes(plan)
+    beside = TRAINER if trainings else TUNER + TUNER_SHARE * weights + _prompt_bytes(plan)
     kernels = min(KERNELS, 0.06 * GB + 0.5 * weights)
     read = 4.0 * shape.parameters if precision == "bfloat16" else 0.0  # float32 weights of the file, then converted
     passes = max(_peak(held, twice=twice), _peak(once * together * mixed))

@@ -16,11 +16,11 @@ FORWARD, PASS, TWICE = "forward", "pass", "twice"
 HESSIAN = 3  # forward passes that a product with the Hessian costs: measured, second order takes 1.5 × first order
 
 # Seconds of a core of the reference machine, measured with benchmarks/bench_scale.py and bench_cluster.py.
-SAMPLE_START, SAMPLE_READ, SAMPLE_DRAW = 1.5, 0.055, 0.045  # once, for a MB that is read, and for one that is drawn
+SAMPLE_START, SAMPLE_READ, SAMPLE_DRAW = 2.5, 0.055, 0.045  # once, for a MB that is read, and for one that is drawn
 CLUSTER_SENTENCE = 12e-6
 POOL_SENTENCE, DRAW_EXAMPLE = 4e-6, 9e-6
 KMEANS_RATE = 35e9  # operations per second in float32 of faiss on a core
-REPORT_SECONDS = 0.15
+REPORT_SECONDS = 0.4
 MADE_SECONDS = 1.2  # for a tiny model that the program makes
 CONVERTED = 1e-8  # for a number of a quantized model
 CLUSTER_START, MATERIALIZE_START = 3.0, 0.6  # for what workers load before their first shard

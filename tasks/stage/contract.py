@@ -261,8 +261,9 @@ class Stage:
         records: dict[str, Record] = {}
         total = sum(job.weight for job in jobs.values())
         weights = {folder: job.weight for folder, job in jobs.items()}
+        label = self.name if step == self.name else f"{self.name}: {step}"
         with (
-            self.reporter.progress(f"{self.name}: {step}", total, unit) as bar,
+            self.reporter.progress(label, total, unit) as bar,
             following(bar, self.reporter.say, weights, live=live) as followed,
         ):
 
