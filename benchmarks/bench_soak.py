@@ -7,6 +7,7 @@ aims are 0 lost, 0 redone, 0 tracebacks, 0 hangs; the exit code is 1 if one is m
 
 import argparse
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -81,6 +82,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rooms", type=Path, help=argparse.SUPPRESS)  # keep the workspaces here, or use those
     options = parser.parse_args()
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background ignores it, and so do its children
     record, clock = Record(__file__, parser, options), Clock(options.minutes)
     parts = {name: Findings() for name in ("kills", "faults", "fuzz")}
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
