@@ -47,6 +47,8 @@ class StepForm:
         inner_batch: the number of support examples of an inner step, in turn; 0 means all in every step.
         outer: `gradient` is the paper's ∇θ L; `displacement` is Σ θ − θ' (Reptile), which needs no query set. φ
             learns from the query sets in both.
+        support_weight: the weight of Σ L_support(θ) in the outer loss, 0 in the paper. Above 0, θ keeps what it
+            answers before any inner step; g_i is its gradient, so it costs nothing more.
     """
 
     order: Literal[1, 2] = 2
@@ -58,6 +60,7 @@ class StepForm:
     inner_steps: int = 1
     inner_batch: int = 0
     outer: OuterForm = "gradient"
+    support_weight: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class TaskMeasures:
 
 @dataclass(frozen=True)
 class MetaGradients:
-    """Gradients of Σ L_query + weight·mean L_reg, of θ [P, d] and of φ by name, and the measurements of the step."""
+    """Gradients of Σ (L_query + support_weight·L_support) + gate_weight·mean L_reg, of θ [P, d] and of φ by name, and the measurements of the step."""
 
     prompt: Tensor
     regularizer: dict[str, Tensor]
@@ -231,6 +234,8 @@ def meta_gradients(
     weighted = form.gate_weight / (batch or len(tasks)) * penalty.sum()
     through, of_phi = _backward(steps, query.gradients, weighted, regularizer)
     total = query.gradients.sum(0) if form.outer == "gradient" else (prompts - adapted).sum(0)
+    if form.support_weight:
+        total += form.support_weight * steps[0].support.gradients.sum(0)
     if form.order == 2 and form.outer == "gradient":
         total += passes.hessian_product(inner.prompts, inner.rows, through, inner.support.graphs).sum(0)
     return MetaGradients(total, of_phi, _measures(steps, query, compared, penalty))

@@ -318,5 +318,6 @@ def _objective(job: Job, backbone: Backbone, say: Callable[[str], None]) -> Obje
         inner_steps=training.inner_steps,
         inner_batch=training.inner_batch,
         outer=cast("Any", training.outer_direction),
+        support_weight=training.support_weight,
     )
     return MetaObjective(passes, regularizer, form, say=say)

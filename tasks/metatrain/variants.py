@@ -64,6 +64,7 @@ class Training:
     inner_steps: int
     inner_batch: int
     outer_direction: str
+    support_weight: float
     plain_steps: int
     precision: Precision
 
@@ -135,6 +136,7 @@ def _supmer(params: MetatrainParams) -> dict[str, Any]:
         "inner_steps": params.inner.steps,
         "inner_batch": params.inner.batch_size or 0,
         "outer_direction": params.outer_direction,
+        "support_weight": params.support_weight,
         "plain_steps": params.plain_steps,
     }
 
@@ -174,6 +176,7 @@ def _metapt(params: MetatrainParams, _examples_a_task: int) -> dict[str, Any]:
         "inner_steps": 1,
         "inner_batch": 0,
         "outer_direction": "gradient",
+        "support_weight": 0.0,
         "plain_steps": 0,
     }
 

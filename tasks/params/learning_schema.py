@@ -135,6 +135,9 @@ class MetatrainParams(ParamGroup):
         "gradient",
         description="Where θ goes: gradient of the query loss, the paper's; displacement: Σ θ − θ' (Reptile)",
     )
+    support_weight: float = Field(
+        0.0, ge=0, description="Weight of the support loss before the inner steps in the outer loss; 0: the paper's"
+    )
     outer_learning_rate: Rate = Field(0.1, description="Learning rate of θ")
     scheduler: Literal["linear"] = Field("linear", description="Decay of both learning rates")
     warmup_steps: int = Field(0, ge=0, description="Steps of linear warm-up")
@@ -167,6 +170,9 @@ class MetatrainParams(ParamGroup):
         if self.outer_direction == "displacement" and self.order == 2:
             text = "takes no derivative through the inner step: set metatrain.order to 1"
             yield impossible("metatrain.outer_direction", self.outer_direction, text, "metatrain.order")
+        if self.outer_direction == "displacement" and self.support_weight:
+            text = "weighs a gradient, which does not add to a displacement: set metatrain.outer_direction to gradient"
+            yield impossible("metatrain.support_weight", self.support_weight, text, "metatrain.outer_direction")
         for kind in self.kinds:
             if kind.partition("-")[0] not in self.formats:
                 text = f"names {kind}, but metatrain.formats leaves {kind.partition('-')[0]} out"

@@ -262,6 +262,19 @@ class TestInnerStepsAsInTuning:
             torch.testing.assert_close(displacement.regularizer[name], value)
 
 
+    @pytest.mark.parametrize("order", [1, 2])
+    def test_the_support_loss_before_the_inner_step_adds_its_own_gradient(self, backbone, prompt, order):
+        passes, regularizer, tasks = Passes(backbone), regularizer_of(), mixed_tasks()
+        form = StepForm(order=order, inner_rate=0.2, inner_form="rms")
+        alone = meta_gradients(passes, prompt, regularizer, tasks, form, B)
+        both = meta_gradients(passes, prompt, regularizer, tasks, replace(form, support_weight=0.5), B)
+        prompts = prompt.repeat(len(tasks), 1, 1)
+        support = passes.run(prompts, support_rows([mixed.task for mixed in tasks])).gradients.sum(0)
+        torch.testing.assert_close(both.prompt, alone.prompt + 0.5 * support)
+        for name, value in alone.regularizer.items():
+            torch.testing.assert_close(both.regularizer[name], value)
+
+
 class TestTheBackbone:
     @pytest.mark.parametrize("fast", [True, False])
     @pytest.mark.parametrize("keep_graph", [True, False])
