@@ -99,7 +99,10 @@ class TaskMeasures:
 
 @dataclass(frozen=True)
 class MetaGradients:
-    """Gradients of Σ (L_query + support_weight·L_support) + gate_weight·mean L_reg, of θ [P, d] and of φ by name, and the measurements of the step."""
+    """Gradients of Σ (L_query + support_weight·L_support) + gate_weight·mean L_reg, and the measurements of the step.
+
+    `prompt` is that of θ, [P, d]; `regularizer` has those of φ by name.
+    """
 
     prompt: Tensor
     regularizer: dict[str, Tensor]

@@ -1,8 +1,9 @@
 """Tasks that are rewritten as they are read, so that they resemble the sets that prompts are tuned on.
 
-A stored pair becomes a sentence and an edited copy of it, for questions about meaning: do two sentences say the same,
-does one follow from the other? The sentences of stored clusters are named by words of their own, and lose those words.
-Texts are drawn from the sentences of the stored task, so its example and sentence ids still say where they come from.
+A stored pair becomes a sentence and an edited, altered or negated copy of it, for questions about meaning: do two
+sentences say the same, does one follow from the other? The sentences of stored clusters are named by words of their
+own, and lose those words. Texts are drawn from the sentences of the stored task, so its example and sentence ids still
+say where they come from.
 """
 
 import math
@@ -22,6 +23,9 @@ _CLAUSE_END = (",", ";", ":", "—")
 _LONG_WORD = 5  # letters of a word that carries meaning, roughly
 WORDS = 8  # words that a cluster may be named by
 _DROPPED = 0.18  # share of the words that an edit drops
+_NEGATED_ANCHORS = 0.25  # share of the anchors that are negated themselves: a "not" must not give the answer away
+_AUXILIARY = re.compile(r"\b(?:is|are|was|were|will|would|can|could|should|must|may|might|has|had|does|did)\b(?!n't)")
+_NEGATION = re.compile(r"\b(?:not|never) |n't\b")
 
 
 @dataclass(frozen=True)
@@ -29,15 +33,17 @@ class Question:
     """A question about a sentence and an edited copy.
 
     Attributes:
-        words: the label words: for an edited copy, for a copy with foreign words, and for another sentence. With two
-            words, the second serves for both of the latter.
+        words: the label words: for an edited copy, for a negated copy or one with foreign words, and for a text that
+            says something else or more. With two words, the second serves for both of the latter.
         wordings: instructions with the fields s1 and s2; `{words}` lists the label words.
         joined: the share of examples whose first text is two sentences, one of which was edited.
+        one_way: True if the second text may say less than the first, but not more.
     """
 
     words: tuple[str, ...]
     wordings: tuple[str, ...]
     joined: float = 0.0
+    one_way: bool = False
 
 
 _FOLLOWS = (
@@ -53,8 +59,8 @@ _SAME = (
 QUESTIONS = (
     Question(("yes", "no"), _SAME),
     Question(("yes", "no"), _SAME),  # half of the tasks ask for the same meaning
-    Question(("yes", "no"), _FOLLOWS, joined=0.6),
-    Question(("yes", "no", "maybe"), _FOLLOWS, joined=0.6),
+    Question(("yes", "no"), _FOLLOWS, joined=0.6, one_way=True),
+    Question(("yes", "no", "maybe"), _FOLLOWS, joined=0.6, one_way=True),
 )
 
 
@@ -89,20 +95,47 @@ def _rewritten(
     for number, (example, label) in enumerate(zip(examples, labels.tolist(), strict=True)):
         anchor, second = example.texts
         other = examples[(number + 1) % len(examples)].texts[0] if len(examples) > 1 else second
-        first = anchor
+        if draw.random() < _NEGATED_ANCHORS:
+            anchor = negated(anchor, draw) or anchor
+        beyond = label == 2 or (label == 1 and len(question.words) == 2 and draw.random() < 0.5)
+        said = anchor
+        if beyond and question.one_way and draw.random() < 0.5:
+            said, other = _part_and_whole(anchor, second, draw) or (anchor, other)
+        first = said
         if draw.random() < question.joined:
-            first = f"{anchor} {second}" if draw.random() < 0.5 else f"{second} {anchor}"
-        is_other = label == 2 or (label == 1 and len(question.words) == 2 and draw.random() < 0.5)
-        second = (
-            other if is_other else edited(anchor, draw) if label == 0 else _altered_copy(anchor, first, other, draw)
-        )
-        yield replace(example, label=label, texts=(first, second))
+            first = f"{said} {second}" if draw.random() < 0.5 else f"{second} {said}"
+        copy = other if beyond else edited(anchor, draw) if label == 0 else _opposed_copy(anchor, first, other, draw)
+        yield replace(example, label=label, texts=(first, copy))
 
 
-def _altered_copy(anchor: str, first: str, other: str, draw: np.random.Generator) -> str:
-    """Return a copy of the anchor, edited or not, with words that `first` lacks; the other sentence if it has none."""
+def _part_and_whole(anchor: str, second: str, draw: np.random.Generator) -> tuple[str, str] | None:
+    """Return a part of the anchor and the anchor, which says more; None if a second sentence says it, too."""
+    part = " ".join(_cropped(anchor.split(), draw))
+    return (part, anchor) if _long_words(anchor) - _long_words(f"{part} {second}") else None
+
+
+def _opposed_copy(anchor: str, first: str, other: str, draw: np.random.Generator) -> str:
+    """Return a copy of the anchor, edited or not, that is negated or has words that `first` lacks.
+
+    If it can be neither, return the other sentence.
+    """
     copy = edited(anchor, draw) if draw.random() < 0.5 else anchor
-    return altered(copy, first, other, draw) or other
+    opposite = negated(copy, draw) if draw.random() < 0.5 else None
+    return opposite or altered(copy, first, other, draw) or other
+
+
+def negated(text: str, draw: np.random.Generator) -> str | None:
+    """Return the text without its first negation, or with a "not" after one of its auxiliary verbs.
+
+    Return None if it has neither.
+    """
+    if _NEGATION.search(text):
+        return _NEGATION.sub("", text, count=1)
+    places = [found.end() for found in _AUXILIARY.finditer(text)]
+    if not places:
+        return None
+    place = places[draw.integers(len(places))]
+    return f"{text[:place]} not{text[place:]}"
 
 
 def edited(text: str, draw: np.random.Generator) -> str:
@@ -114,13 +147,18 @@ def edited(text: str, draw: np.random.Generator) -> str:
     if way == 0:
         words = _cropped(words, draw)
     elif way == 1:
-        kept = [word for word, chance in zip(words, draw.random(len(words)), strict=True) if chance > _DROPPED]
+        chances = zip(words, draw.random(len(words)), strict=True)
+        kept = [word for word, chance in chances if chance > _DROPPED or _NEGATION.search(f"{word} ")]
         words = kept if len(kept) > 2 else words
     else:
         place = int(draw.integers(2, len(words) - 1))
         words = words[place:] + words[:place]
     joined = " ".join(words).strip(" ,;:—.")
     return f"{joined[:1].upper()}{joined[1:]}."
+
+
+def _long_words(text: str) -> set[str]:
+    return {word for word in (word.strip(".,;:").lower() for word in text.split()) if len(word) >= _LONG_WORD}
 
 
 def _cropped(words: Sequence[str], draw: np.random.Generator) -> list[str]:

@@ -261,7 +261,6 @@ class TestInnerStepsAsInTuning:
         for name, value in gradient.regularizer.items():  # φ learns from the query sets in both
             torch.testing.assert_close(displacement.regularizer[name], value)
 
-
     @pytest.mark.parametrize("order", [1, 2])
     def test_the_support_loss_before_the_inner_step_adds_its_own_gradient(self, backbone, prompt, order):
         passes, regularizer, tasks = Passes(backbone), regularizer_of(), mixed_tasks()

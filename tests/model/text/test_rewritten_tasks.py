@@ -14,6 +14,7 @@ from model.text.rewritten_tasks import (
     cluster_words,
     edited,
     edited_pairs,
+    negated,
     own_words,
     without_words,
 )
@@ -81,6 +82,23 @@ class TestEditing:
         assert altered("It is so.", "It is so.", SENTENCES[0], draw()) is None
         assert altered(SENTENCES[0], SENTENCES[0], "It is so.", draw()) is None
 
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("The bridge was closed.", "The bridge was not closed."),
+            ("The bridge was not closed.", "The bridge was closed."),
+            ("They didn't come and never wrote.", "They did come and never wrote."),
+            ("She never wrote.", "She wrote."),
+            ("Nobody came.", None),
+        ],
+    )
+    def test_a_negated_copy_has_one_negation_more_or_less(self, text, expected):
+        assert negated(text, draw()) == expected
+
+    def test_an_edited_copy_keeps_its_negation(self):
+        sentence = "The bridge was not closed because heavy lorries needed it every day."
+        assert all("not" in words(edited(sentence, draw(seed))) for seed in range(200))
+
 
 class TestPairs:
     @pytest.mark.parametrize("seed", range(8))
@@ -101,9 +119,22 @@ class TestPairs:
             task, _ = edited_pairs(pair_task(), draw(seed))
             for example in task.examples:
                 first, second = (set(words(text)) for text in example.texts)
-                assert (second <= first) == (example.label == 0)
+                if example.label == 0:
+                    assert second <= first
+                else:
+                    assert not second <= first or "not" in first - second
                 said += example.label == 0
         assert said
+
+    def test_negations_are_on_both_sides_of_every_label_alike(self):
+        """A "not" in the second text must not give the answer away."""
+        counts = Counter(
+            (example.label == 0, "not" in words(example.texts[1]))
+            for seed in range(300)
+            for example in edited_pairs(pair_task(), draw(seed))[0].examples
+        )
+        shares = [counts[is_said, True] / (counts[is_said, True] + counts[is_said, False]) for is_said in (True, False)]
+        assert abs(shares[0] - shares[1]) < 0.15
 
     def test_no_sentence_of_the_query_set_comes_into_the_support_set(self):
         for seed in range(20):
