@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--rates", nargs="+", type=float, default=[1.0, 4.0])
+    parser.add_argument("--starts", nargs="+", help="measure only these: a learned prompt's name, normal, vocabulary")
     parser.add_argument("--train-only", action="store_true", help="only ask whether the tasks are learned")
     parser.add_argument("--baselines", action="store_true", help="measure PT's starts alone, without a recipe")
     parser.add_argument("--report", action="store_true", help="print the table of trials")
@@ -87,15 +88,21 @@ def main() -> None:
         return
     sets = () if arguments.train_only else tuple(arguments.sets)
     measure = Measure(sets, tuple(arguments.seeds), tuple(arguments.rates))
+    chosen = arguments.starts
     if arguments.baselines:
         settings = yaml.safe_load(BASE.read_text())
-        compare("pt", settings, baselines(settings), arguments.data, arguments.trials, measure)
+        compare("pt", settings, only(chosen, baselines(settings)), arguments.data, arguments.trials, measure)
     for recipe in arguments.recipes:
-        trial(recipe, arguments.data, arguments.trials, measure)
+        trial(recipe, arguments.data, arguments.trials, measure, chosen)
 
 
-def trial(recipe: Path, data: Path, trials: Path, measure: Measure) -> None:
-    """Meta-train a recipe, measure what came of it, append its rows."""
+def only(chosen: Sequence[str] | None, starts: dict[str, Start]) -> dict[str, Start]:
+    """Return the starts whose names are chosen; all if none are named."""
+    return {name: start for name, start in starts.items() if chosen is None or name in chosen}
+
+
+def trial(recipe: Path, data: Path, trials: Path, measure: Measure, chosen: Sequence[str] | None = None) -> None:
+    """Meta-train a recipe, measure what came of it, or only the `chosen` starts, and append the rows."""
     settings = with_ppt(yaml.safe_load(BASE.read_text()) | (yaml.safe_load(recipe.read_text()) or {}))
     began = time.time()
     train(settings)
@@ -105,7 +112,7 @@ def trial(recipe: Path, data: Path, trials: Path, measure: Measure) -> None:
     logs = {path.name: training(path.name) | hours for path in trained}
     tokens = settings["metatrain.prompt_tokens"]
     starts = {path.name: Start(tokens, artifact=read_prompt(path)) for path in trained} | baselines(settings)
-    compare(recipe.stem, settings, starts, data, trials, measure, logs)
+    compare(recipe.stem, settings, only(chosen, starts), data, trials, measure, logs)
 
 
 def baselines(settings: dict[str, Any]) -> dict[str, Start]:

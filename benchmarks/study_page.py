@@ -1,7 +1,8 @@
 """Make the tables and figures of docs/study.md from the table of trials: `python benchmarks/study_page.py TRIALS`.
 
-TRIALS is the folder with trials.parquet and a folder for each trial, as benchmarks/search.py leaves them. What stands
-between the marks of the page is replaced; figures go beside it, as SVG files.
+TRIALS is the folder with trials.parquet and a folder for each trial, as benchmarks/search.py leaves them. It may have
+confirmed.parquet, the same table for other seeds. What stands between the marks of the page is replaced; figures go
+beside it, as SVG files.
 """
 
 import argparse
@@ -42,13 +43,35 @@ def main() -> None:
     parser.add_argument("trials", type=Path, help="the folder with trials.parquet")
     folder = parser.parse_args().trials
     with duckdb.connect() as connection:
-        rows = _rows(connection, f"SELECT * FROM '{folder / 'trials.parquet'}' ORDER BY trial, start, set, seed, rate")
-        rows = shared_baselines(rows)
+        rows = trials(connection, folder / "trials.parquet")
         parts = [learning_table(rows), tuning_table(rows)]
         FIGURES.mkdir(exist_ok=True)
         parts += [f"![{title}](study/{name}.svg)" for name, title in figures(connection, folder, rows)]
-    content = "\n\n".join(part for part in parts if part)
-    PAGE.write_text(with_part(PAGE.read_text("utf-8"), "trials", PROGRAM, content), "utf-8")
+        confirmed = folder / "confirmed.parquet"
+        again = trials(connection, confirmed) if confirmed.exists() else []
+    page = with_part(PAGE.read_text("utf-8"), "trials", PROGRAM, "\n\n".join(part for part in parts if part))
+    if again:
+        page = with_part(page, "confirmed", PROGRAM, f"{tuning_table(again)}\n\n{set_table(again)}")
+    PAGE.write_text(page, "utf-8")
+
+
+def trials(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Row]:
+    """Return the rows of a table of trials, with PT's starts once."""
+    return shared_baselines(_rows(connection, f"SELECT * FROM '{path}' ORDER BY trial, start, set, seed, rate"))
+
+
+def set_table(rows: Sequence[Row]) -> str:
+    """Return a table of the scores after the last step, mean ± deviation by set, of each start at its best rate."""
+    sets = sorted({row["set"] for row in rows if row["set"]})
+    lines_ = []
+    for (trial, start), rate in best_rates(rows).items():
+        cells = []
+        for name in sets:
+            key = (trial, start, rate, name)
+            ends = [100 * _end(row) for row in rows if (row["trial"], row["start"], row["rate"], row["set"]) == key]
+            cells.append(f"{np.mean(ends):.1f} ± {np.std(ends, ddof=1):.1f}" if ends else "–")
+        lines_.append((trial, start, *cells))
+    return table(("trial", "start", *sets), lines_)
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[Row]:
