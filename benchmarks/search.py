@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ from tasks.tune.tokenized_form import TokenizedForm  # noqa: E402
 SETS = ("sst-2", "subj", "trec", "cb", "rte", "mrpc")
 STEPS = (0, 10, 20, 50, 100)
 KEPT = Path(".search")
+WITHOUT_PHI = "-without-phi"
 BASE = ROOT / "benchmarks" / "search" / "base.yaml"
 TRIALS = ROOT / "benchmarks" / "search" / "trials.parquet"
 SUPMER = Path(sys.executable).with_name("supmer")
@@ -78,7 +79,11 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--rates", nargs="+", type=float, default=[1.0, 4.0])
-    parser.add_argument("--starts", nargs="+", help="measure only these: a learned prompt's name, normal, vocabulary")
+    parser.add_argument(
+        "--starts",
+        nargs="+",
+        help=f"measure only these: a learned prompt's name, the same{WITHOUT_PHI}, normal, vocabulary",
+    )
     parser.add_argument("--train-only", action="store_true", help="only ask whether the tasks are learned")
     parser.add_argument("--baselines", action="store_true", help="measure PT's starts alone, without a recipe")
     parser.add_argument("--report", action="store_true", help="print the table of trials")
@@ -111,7 +116,11 @@ def trial(recipe: Path, data: Path, trials: Path, measure: Measure, chosen: Sequ
     keep(KEPT / recipe.stem, trained)
     logs = {path.name: training(path.name) | hours for path in trained}
     tokens = settings["metatrain.prompt_tokens"]
-    starts = {path.name: Start(tokens, artifact=read_prompt(path)) for path in trained} | baselines(settings)
+    learned = {path.name: read_prompt(path) for path in trained}
+    if chosen is not None:  # does φ help? Only if it is asked for: it takes as long as the start itself
+        bare = {f"{name}{WITHOUT_PHI}": replace(artifact, regularizer={}) for name, artifact in learned.items()}
+        learned |= {name: artifact for name, artifact in bare.items() if name in chosen}
+    starts = {name: Start(tokens, artifact=artifact) for name, artifact in learned.items()} | baselines(settings)
     compare(recipe.stem, settings, only(chosen, starts), data, trials, measure, logs)
 
 
